@@ -61,6 +61,7 @@ from empo_core.protocols.executors import (
 from empo_core.protocols.runs import (
     Algorithm as Algorithm,
     CheckpointChoice as CheckpointChoice,
+    Agent as Agent,
     EpisodePlayer as EpisodePlayer,
     IntrinsicReward as IntrinsicReward,
     PlayedEpisodes as PlayedEpisodes,

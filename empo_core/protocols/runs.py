@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from rich.console import RenderableType
 from torch import Tensor
 
+from empo_core.errors import ConfigError
 from empo_core.protocols.trackers import Tracker
 from empo_core.protocols.worlds import HumanPrior, RobotPolicy, WorldModel
 from empo_core.trees import JsonData
@@ -80,6 +81,22 @@ class PlayedEpisodes:
     ends: Mapping[str, int]
 
 
+class Agent(ABC):
+    """The learned policy of a run, acting in one environment that the caller steps."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Begin an episode: the next observation is its first."""
+
+    @abstractmethod
+    def act(self, observation: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*number"]:
+        """The action for an observation, as the environment's ``step`` takes it.
+
+        Raises:
+            CollectError: if the observation does not fit the environment of the run.
+        """
+
+
 class EpisodePlayer(ABC):
     """A run's policy together with the environments that it acts in.
 
@@ -121,6 +138,17 @@ class EpisodePlayer(ABC):
             StorageError: if a file cannot be written.
         """
         return ()
+
+    def agent(self, member: str | None = None) -> Agent:
+        """The policy for one environment that the caller steps.
+
+        Args:
+            member: Name of the agent or task, where the run has several; None: the first.
+
+        Raises:
+            ConfigError: if the run has no such agent or task, or only plays episodes of its own.
+        """
+        raise ConfigError(f"{type(self).__name__} plays episodes of its own only; see 'agent'")
 
 
 class Algorithm(ABC):

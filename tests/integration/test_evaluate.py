@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 from empo_core.cli.app import app
 from empo_core.components import build
 from empo_core.config import HumanPriorRef, RunConfig, WorldModelRef
-from empo_core.errors import ConfigError, StorageError
+from empo_core.errors import CollectError, ConfigError, StorageError
 from empo_core.experiment import Experiment
+from empo_core.protocols import Agent
 from empo_core.random_streams import Stream, seed_of, stream
+from empo_learning.agent import load_agent
 from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
 
 LATENT: dict[str, Any] = {
@@ -325,3 +327,50 @@ def test_humans_may_act_differently_than_the_run_assumed(tmp_path: Path) -> None
 def test_environments_have_no_human_prior(cartpole: Path) -> None:
     with pytest.raises(ConfigError, match="leave out --human-prior"):
         evaluate_run(cartpole, human_prior=HumanPriorRef.model_validate("uniform"))
+
+
+def return_of(agent: Agent, environment: gymnasium.Env[Any, Any]) -> float:
+    """The return of an episode in a plain loop."""
+    agent.reset()
+    observation, _ = environment.reset(seed=3)
+    total, is_over = 0.0, False
+    while not is_over:
+        observation, reward, terminated, truncated, _ = environment.step(agent.act(observation))
+        total, is_over = total + float(reward), terminated or truncated
+    return total
+
+
+def test_a_policy_acts_in_a_plain_loop(cartpole: Path) -> None:
+    returns = [return_of(load_agent(cartpole), gymnasium.make("CartPole-v1")) for _ in range(2)]
+    assert returns[0] == returns[1] >= 8
+    with pytest.raises(CollectError, match="learned from 4 numbers"):
+        load_agent(cartpole).act(np.zeros(3))
+    with pytest.raises(ConfigError, match="no agent 'two'"):
+        load_agent(cartpole, member="two")
+
+
+def test_a_latent_agent_acts_in_a_plain_loop(latent: Path) -> None:
+    environment = gymnasium.make("Pendulum-v1", max_episode_steps=5)
+    assert return_of(load_agent(latent), environment) < 0
+    with pytest.raises(ConfigError, match="did not learn 'Pong'"):
+        load_agent(latent, member="Pong")
+
+
+@pytest.mark.parametrize("name", ["phase2", "exact"])
+def test_robots_act_in_states_of_their_world(name: str, tmp_path: Path) -> None:
+    params = {
+        "phase2": {"total_steps": 20, "human_prior": "uniform", "values": TABLES},
+        "exact": {"rollouts": 0},
+    }
+    config = {"world_model": WORLD, "algorithm": {"name": name, "params": params[name]}}
+    agent = load_agent(executed(config, tmp_path))
+    world = build(WorldModelRef.model_validate(WORLD))
+    state = world.initial_state().numpy()
+    for _ in range(3):
+        (action,) = agent.act(state)
+        assert 0 <= action < world.spec.num_robot_actions
+    with pytest.raises(CollectError, match="over after 3 steps: call reset"):
+        agent.act(state)
+    agent.reset()
+    with pytest.raises(CollectError, match="a row of"):
+        agent.act(state[1:])

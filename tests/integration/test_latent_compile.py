@@ -18,6 +18,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from empo_core import experiment
+from empo_core.components import build
 from empo_core.config import RunConfig
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.networks.model import LatentModel

@@ -12,7 +12,7 @@ import torch
 
 from empo_core.errors import CollectError, ConfigError
 from empo_environments.single_env import episode_seed
-from empo_latent.agent import Agent, load_agent
+from empo_latent.agent import LatentAgent, load_latent_agent
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
@@ -55,7 +55,7 @@ def test_a_saved_agent_acts_in_its_tasks_wherever_it_was_learned(
     saved: tuple[Path, LatentModel], vector: TaskVector
 ) -> None:
     path, model = saved
-    agent = load_agent(path, envs=3)
+    agent = load_latent_agent(path, envs=3)
     seen, first = vector.start(3), np.ones(3, bool)
 
     action = agent.act_all(seen, first, actor="policy")
@@ -73,7 +73,7 @@ def test_a_saved_agent_plans_as_the_run_did(
     saved: tuple[Path, LatentModel], vector: TaskVector
 ) -> None:
     path, model = saved
-    agent: Agent = load_agent(path, envs=3)
+    agent: LatentAgent = load_latent_agent(path, envs=3)
     seen, first = vector.start(3), np.ones(3, bool)
     rates = torch.tensor(agent.discounts)
     ours = planner_of(model, agent.params, rates, compiled=False)
@@ -92,7 +92,7 @@ LENGTH = 24
 """Steps of an episode of the pendulum here."""
 
 
-def played(agent: Agent, environment: Any, *, repeats: int, seed: int) -> list[float]:
+def played(agent: LatentAgent, environment: Any, *, repeats: int, seed: int) -> list[float]:
     """Rewards of an episode in a plain loop, ``repeats`` of them added up."""
     torch.manual_seed(2)
     agent.reset()
@@ -118,7 +118,7 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
     params, vector = pendulum(repeats)
     model = LatentModel(params, vector.spec, generator=torch.Generator().manual_seed(1))
     save_model(tmp_path / "model", model, params, vector.spec)
-    agent = load_agent(tmp_path / "model")
+    agent = load_latent_agent(tmp_path / "model")
     seen, first, expected = vector.start(3), np.ones(1, bool), []
     torch.manual_seed(2)
     for _ in range(LENGTH // repeats):
@@ -142,25 +142,25 @@ def test_an_agent_of_several_tasks_acts_in_the_one_that_is_named(
     saved: tuple[Path, LatentModel], vector: TaskVector
 ) -> None:
     path, _ = saved
-    car = load_agent(path, task="MountainCarContinuous-v0")
-    everything = load_agent(path, envs=3)
+    car = load_latent_agent(path, task="MountainCarContinuous-v0")
+    everything = load_latent_agent(path, envs=3)
     seen = vector.start(3)
     everywhere = everything.act_all(seen, np.ones(3, bool), actor="policy")
     assert car.act(seen[1, :2], actor="policy") == pytest.approx(everywhere[1], abs=1e-6)
-    pole = load_agent(path).act(seen[0], actor="policy")
+    pole = load_latent_agent(path).act(seen[0], actor="policy")
     assert pole == pytest.approx(2 * everywhere[0], abs=1e-6)
 
 
 def test_what_an_agent_cannot_act_on_is_refused(saved: tuple[Path, LatentModel]) -> None:
     path, _ = saved
     with pytest.raises(ConfigError, match="'Pong'"):
-        load_agent(path, task="Pong")
+        load_latent_agent(path, task="Pong")
     with pytest.raises(ConfigError, match="acts in 2 environments: call act_all"):
-        load_agent(path, envs=2).act(np.zeros(3))
+        load_latent_agent(path, envs=2).act(np.zeros(3))
     with pytest.raises(CollectError, match=r"shape \(2,\), and Pendulum-v1 shows 3 numbers"):
-        load_agent(path).act(np.zeros(2))
+        load_latent_agent(path).act(np.zeros(2))
     with pytest.raises(CollectError, match="dictionary"):
-        load_agent(path).act(np.array({"angle": np.zeros(3)}, object))
+        load_latent_agent(path).act(np.array({"angle": np.zeros(3)}, object))
 
 
 def test_discounts_follow_the_length_of_episodes_unless_given() -> None:

@@ -237,7 +237,7 @@ def test_what_is_not_finite_is_neither_learned_nor_saved(tmp_path: Path) -> None
 
 
 GOALS = {"name": "world", "params": {"learners": "humans", "reward": {"kind": "goal"}}}
-WORKERS = {"strict": True, "workers": 2, "backend": "process"}
+WORKERS = {"workers": 2, "backend": "process"}
 RECURRENT = {"memory": "gru", "critic": "shared"}
 
 
@@ -329,14 +329,11 @@ def test_check_says_what_a_run_would_need() -> None:
     assert found["iterations"] == 6
 
 
-def test_parts_of_minibatches_are_adjusted_like_other_sizes() -> None:
-    update = {"minibatch_size": 16, "max_minibatch_size": 6, "sampling": "shuffled"}
+def test_sizes_that_do_not_fit_are_refused_with_the_nearest_that_does() -> None:
+    update = {"minibatch_size": 15, "sampling": "shuffled"}
     algorithm = RolloutAlgorithm(RolloutParams.model_validate(params(update=update)))
-    found = algorithm.check(None)
-    assert found["adjusted"] == [
-        "max_minibatch_size 6 -> 4 (must be whole segments of bptt_horizon 4 and divide "
-        "minibatch_size 16)"
-    ]
+    with pytest.raises(ConfigError, match=r"update\.minibatch_size: 15 does not fit, 16 does"):
+        algorithm.check(None)
 
 
 def test_check_refuses_what_does_not_fit_without_running() -> None:

@@ -82,11 +82,10 @@ def test_sizes_of_few_environments(
     plan = plan_vectorisation(
         SizeRequest(
             agents=agents, envs=envs, bptt_horizon=None, minibatch_size=None, processes=False,
-            by_steps=not remembers, remembers=remembers, strict=True,
+            by_steps=not remembers, remembers=remembers,
         )
     )  # fmt: skip
     assert (plan.horizon, plan.segments, plan.minibatch_size) == sizes
-    assert plan.adjustments == ()
 
 
 def test_defaults_depend_on_the_number_of_environments() -> None:
@@ -97,7 +96,7 @@ def test_defaults_depend_on_the_number_of_environments() -> None:
             found.update.minibatch_size, found.update.sampling, found.optimiser.lr,
         )  # fmt: skip
 
-    few, large = (None, 10, None, "steps", 1e-3), (64, 1, 16384, "shuffled", 3e-4)
+    few, large = (None, 10, None, "steps", 1e-3), (64, 1, None, "shuffled", 3e-4)
     assert about(num_envs=1) == about(num_envs=64) == about(num_envs=99, preset="few") == few
     assert about(num_envs=65) == about(num_envs=None) == about(num_envs=1, preset="large") == large
     assert about(policy={"memory": "gru", "critic": "shared"})[3] == "shuffled"

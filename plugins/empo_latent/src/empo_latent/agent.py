@@ -10,14 +10,16 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 
 from empo_core.errors import CollectError, ConfigError
+from empo_core.protocols import Agent
 from empo_latent.controller import Controller
 from empo_latent.environments.action_bounds import ActionBounds
 from empo_latent.modelfile import LoadedModel, load_model
 from empo_latent.params.run import Actor
 from empo_latent.planner import discounts, planner_of
+from empo_latent.types import MultiTaskSpec
 
 
-class Agent:
+class LatentAgent(Agent):
     """A learned model with planner and controller, which acts in one environment or in several.
 
     Attributes:
@@ -121,9 +123,9 @@ class Agent:
         return row
 
 
-def load_agent(
+def load_latent_agent(
     path: str | Path, *, envs: int = 1, task: str | None = None, device: str = "cpu"
-) -> Agent:
+) -> LatentAgent:
     """The agent that a run left in ``results/model.safetensors``.
 
     Args:
@@ -138,9 +140,17 @@ def load_agent(
         ConfigError: if the agent learned no such task.
     """
     loaded = load_model(path)
-    tasks = loaded.spec.tasks
-    if task is not None and task not in tasks:
-        raise ConfigError(f"{path} did not learn {task!r}; it learned {', '.join(tasks)}")
-    numbers = np.arange(envs) % len(tasks)
-    task_of = numbers if task is None else np.full(envs, tasks.index(task))
-    return Agent(loaded, task_of=task_of, device=device)
+    return LatentAgent(loaded, task_of=tasks_played(loaded.spec, envs, task), device=device)
+
+
+def tasks_played(spec: MultiTaskSpec, envs: int, task: str | None) -> Int[np.ndarray, " env"]:
+    """The task of each environment; see ``load_latent_agent``.
+
+    Raises:
+        ConfigError: if the agent learned no such task.
+    """
+    if task is None:
+        return np.arange(envs) % len(spec.tasks)
+    if task not in spec.tasks:
+        raise ConfigError(f"the agent did not learn {task!r}; it learned {', '.join(spec.tasks)}")
+    return np.full(envs, spec.tasks.index(task))

@@ -75,12 +75,12 @@ class LatentLearner(Learner):
     def progress(self) -> tuple[float, float]:
         """Steps and updates so far, and all that there will be."""
         learning, total = self._params.learning, self.total_steps
-        owed = self._owed_updates
+        updates = self._owed_updates
         if self.steps < self.seed_steps:
-            owed += self._burst
-        owed += learning.updates_per_step * max(0, total - max(self.steps, self.seed_steps))
+            updates += self._burst
+        updates += learning.updates_per_step * max(0, total - max(self.steps, self.seed_steps))
         done = self.steps + self.updates_made
-        return done, done + max(0, total - self.steps) + math.floor(owed)
+        return done, done + max(0, total - self.steps) + math.floor(updates)
 
     @property
     def is_over(self) -> bool:

@@ -329,13 +329,13 @@ class Planner:
             if self.episodic:
                 weight = weight * (1 - model.termination(latent, task=task).squeeze(-1))
             actions.append(action)
-        rest = weight * self._value(situation, latent)  # [value dynamics env plan]
+        bootstrap = weight * self._value(situation, latent)  # [value dynamics env plan]
         # Which reward head is least does not depend on the value head, nor the other way round:
         # so they are reduced apart, and only then those of the dynamics.
         mode = self._params.heads
-        score = reduced(reduced(total, mode, (0,)) + reduced(rest, mode, (0,)), mode, (0,))
+        score = reduced(reduced(total, mode, (0,)) + reduced(bootstrap, mode, (0,)), mode, (0,))
         if situation.explore and self._params.disagreement:
-            heads = rest.flatten(0, 1)
+            heads = bootstrap.flatten(0, 1)
             spread = heads.std(0, correction=int(len(heads) > 1))
             score = score + self._params.disagreement * spread
         # The worst there is where it cannot be told.

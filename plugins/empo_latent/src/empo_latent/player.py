@@ -11,9 +11,12 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
+from empo_latent.agent import LatentAgent, tasks_played
+from empo_latent.environments.task_vector import multi_task_spec
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import Evaluation, evaluate
 from empo_latent.evaluator import evaluation_vector
+from empo_latent.modelfile import LoadedModel
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planner import discounts, planner_of
@@ -93,3 +96,10 @@ class LatentPlayer(EpisodePlayer):
             ]
         finally:
             vector.close()
+
+    def agent(self, member: str | None = None) -> LatentAgent:
+        """The agent in one task, whose planner acts; see ``EpisodePlayer.agent``."""
+        spec = multi_task_spec(self._tasks, envs=self._params.num_envs)
+        name = spec.tasks[0] if member is None else member
+        loaded = LoadedModel(self._model, self._params, spec)
+        return LatentAgent(loaded, task_of=tasks_played(spec, 1, name))

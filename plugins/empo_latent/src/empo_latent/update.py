@@ -313,8 +313,8 @@ def critic(
     def values(
         features: Float[Tensor, "*some feature"], u: Float[Tensor, "*batch action"]
     ) -> Float[Tensor, "*batch head"]:
-        worth = action_values(model, features, u, discount=discount, task=task, heads=heads)
-        return worth.flatten(0, 2).movedim(0, -1)
+        estimates = action_values(model, features, u, discount=discount, task=task, heads=heads)
+        return estimates.flatten(0, 2).movedim(0, -1)
 
     return values
 
@@ -327,8 +327,8 @@ def bootstrapped(
         return heads
     if params.bootstrap == "pair" and len(heads) > 2:
         heads = heads.index_select(0, drawn_heads(len(heads), 2, heads.device))
-    least = heads.amin(0)
-    return least.expand(params.heads, *least.shape)
+    minimum = heads.amin(0)
+    return minimum.expand(params.heads, *minimum.shape)
 
 
 @torch.no_grad()
@@ -518,8 +518,8 @@ class Updater:
                 )
             metrics |= target_metrics(y)
             heads = self._drawn_heads()
-            judged = y if heads is None else y.index_select(2, heads)
-            imagined = imagined._replace(target=judged.flatten(0, 2).movedim(0, -1))
+            returns = y if heads is None else y.index_select(2, heads)
+            imagined = imagined._replace(target=returns.flatten(0, 2).movedim(0, -1))
 
         # Value: the returns of candidates, or of the actions that were taken.
         value, latents = params.value, predicted[:, 0] if params.value.gradient == "rollout" else z

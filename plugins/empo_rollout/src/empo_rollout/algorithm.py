@@ -267,7 +267,6 @@ class RolloutAlgorithm(Algorithm):
             "steps per rollout": plan.batch_size,
             "minibatches": plan.minibatches,
             "iterations": -(-self._params.total_steps // plan.batch_size),
-            "adjusted": list(plan.adjustments),
             "warnings": list(warnings_before(self._params, plan, spec)),
         }
 
@@ -321,10 +320,6 @@ def _warnings(params: RolloutParams, world: WorldModel | None, source: Path) -> 
 
 
 def _tell(plan: VecPlan, warnings: Sequence[str]) -> None:
-    """Say what was made to fit and what to beware of, before time is spent on it."""
+    """Say what to beware of, before time is spent on it."""
     for warning in warnings:
         log.warning("%s", warning)
-    for adjustment in plan.adjustments:
-        log.warning("sizes: %s", adjustment)
-    for remark in plan.remarks:
-        log.info("sizes: %s", remark)

@@ -72,7 +72,7 @@ class EnvironmentFactory:
         """Sizes of everything.
 
         Raises:
-            ConfigError: if sizes do not fit each other, and ``strict`` forbids to adjust them.
+            ConfigError: if sizes do not fit each other.
         """
         sizes, experience, update = (
             self._params.vectorisation, self._params.experience, self._params.update,
@@ -90,8 +90,6 @@ class EnvironmentFactory:
             by_steps=update.sampling == "steps",
             remembers=self._params.policy.memory != "none",
             processes=self._in_processes,
-            order=sizes.order,
-            strict=sizes.strict,
         )
         plan, collection = plan_vectorisation(request), self._params.collection
         if collection is not None and plan.envs % collection.actors:

@@ -36,7 +36,7 @@ class Vectorisation(Config):
         None,
         ge=1,
         le=4096,
-        description="Worker processes; null: one per processor, as far as they divide.",
+        description="Worker processes, if any; null: one per processor, as far as they divide.",
     )
     async_factor: int | None = Field(
         None,
@@ -47,9 +47,6 @@ class Vectorisation(Config):
     order: Literal["rotation", "arrival"] = Field(
         "rotation",
         description="Blocks in strict turns, which can be repeated exactly, or as they get ready.",
-    )
-    strict: bool = Field(
-        False, description="Refuse sizes that do not fit, instead of adjusting them."
     )
     on_crash: Literal["stop", "restart"] = Field(
         "stop",
@@ -186,11 +183,11 @@ class UpdateParams(Config):
 
     update_epochs: int = Field(1, ge=1, description="Number of passes over the rollout.")
     minibatch_size: int | None = Field(
-        16384,
+        None,
         ge=1,
         le=MOST_STEPS,
         description="Steps per step of the optimiser; null: a 16th of the rollout, at least 64, "
-        "and a 4th where minibatches consist of segments.",
+        "or a 4th where minibatches consist of segments, and about 16384 at most.",
     )
     max_minibatch_size: int | None = Field(
         None,

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from empo_core.best_effort import best_effort
+from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
+from empo_rollout.agent import RolloutAgent
 from empo_rollout.evaluation import EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
@@ -74,3 +76,17 @@ class RolloutPlayer(EpisodePlayer):
                 )
             )
         return played
+
+    def agent(self, member: str | None = None) -> RolloutAgent:
+        """One agent of the environments; see ``EpisodePlayer.agent``."""
+        spec = self._environments.spec
+        name = spec.agents[0] if member is None else member
+        if name not in spec.agents:
+            raise ConfigError(f"there is no agent {name!r}; there are {', '.join(spec.agents)}")
+        return RolloutAgent(
+            self._policy,
+            spec,
+            spec.agents.index(name),
+            self._params.compute,
+            deterministic=self._params.reporting.deterministic,
+        )

@@ -14,7 +14,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     # For 1 to 64 environments, chosen with tests/benchmarks/bench_ppo_defaults.py.
     "few": {
         "experience": {"bptt_horizon": None},
-        "update": {"update_epochs": 10, "minibatch_size": None, "sampling": "auto"},
+        "update": {"update_epochs": 10, "sampling": "auto"},
         "optimiser": {"lr": 1e-3},
     },
     # For thousands of agents: the defaults of the params, few steps of the optimiser.

@@ -1,0 +1,83 @@
+"""Learned policies outside of their runs: load one, and let it act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int, Shaped
+
+from empo_core.errors import CollectError, ConfigError
+from empo_core.experiment import Experiment
+from empo_core.protocols import Agent, CheckpointChoice, RobotPolicy, WorldModel
+from empo_worlds.policy_checks import robot_policy
+
+
+def load_agent(
+    run_dir: str | Path,
+    *,
+    member: str | None = None,
+    checkpoint: CheckpointChoice = "newest",
+    environment: Callable[[], object] | None = None,
+) -> Agent:
+    """The agent that a finished or interrupted run learned, whatever its algorithm.
+
+    In a run with goals of humans in a world the agent is all robots, and observes state rows.
+
+    Args:
+        run_dir: The run directory.
+        member: Name of the agent or task, where the environments have several; None: the first.
+        checkpoint: Which weights of the run.
+        environment: Makes an environment, where the run was given one from Python.
+
+    Raises:
+        ConfigError: if the path is no run directory, its algorithm cannot act, or it has no such
+            agent or task.
+        StorageError: if the run left nothing that can be loaded.
+    """
+    run = Experiment.load(run_dir, environment=environment)
+    policies = run.policies(checkpoint)
+    if not isinstance(policies, tuple):
+        return policies.agent(member)
+    if member is not None or run.context.world is None:
+        raise ConfigError(f"{run_dir}: the robots act together; leave out member={member!r}")
+    return WorldAgent(run.context.world, policies[0])
+
+
+class WorldAgent(Agent):
+    """All robots of a world, by their policy in its states; actions are drawn."""
+
+    def __init__(self, world: WorldModel, robots: RobotPolicy) -> None:
+        """Act in episodes that begin at time 0."""
+        self._world, self._robots, self._time = world, robots, 0
+
+    def reset(self) -> None:
+        """Begin an episode: the next state is its first."""
+        self._time = 0
+
+    def act(self, observation: Shaped[np.ndarray, "*shape"]) -> Int[np.ndarray, " robot"]:
+        """The action of each robot in a state, given as its row; the episode has a step less then.
+
+        Raises:
+            CollectError: if it is no row of the world, or the episode is over.
+            SolveError: if the policy is not defined there.
+        """
+        spec, row = self._world.spec, np.asarray(observation)
+        if row.shape != (spec.state_words,):
+            raise CollectError(
+                f"the observation has shape {row.shape}; a state of {spec.name!r} is a row of "
+                f"{spec.state_words} words"
+            )
+        steps_left = 1 if spec.horizon is None else spec.horizon - self._time
+        if steps_left < 1:
+            raise CollectError(f"the episode is over after {spec.horizon} steps: call reset")
+        states = torch.from_numpy(row).to(spec.state_dtype)[None]
+        policy = robot_policy(self._world, self._robots, states, steps_left)[0]
+        joint, actions = int(torch.multinomial(policy, 1)), []
+        for robot in spec.robots:  # Robot 0 counts fastest.
+            joint, action = divmod(joint, spec.num_actions[robot])
+            actions.append(action)
+        self._time += 1
+        return np.array(actions)

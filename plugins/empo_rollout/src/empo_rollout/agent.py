@@ -1,0 +1,83 @@
+"""A learned policy in one environment that the caller steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Shaped
+
+from empo_core.errors import CollectError
+from empo_core.protocols import Agent
+from empo_core.protocols.environments import EnvSpec
+from empo_rollout.collector import observation_tensor
+from empo_rollout.params import ComputeParams
+from empo_rollout.policy import ActorCritic, autocast
+
+
+class RolloutAgent(Agent):
+    """One agent of an environment, with the memory of its policy."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        env_spec: EnvSpec,
+        index: int,
+        compute: ComputeParams,
+        *,
+        deterministic: bool,
+    ) -> None:
+        """Act as agent number ``index`` of ``env_spec.agents``."""
+        self._policy, self._spec, self._compute = policy, env_spec, compute
+        self._deterministic = deterministic
+        self._index = torch.tensor([index])
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin an episode: the next observation is its first."""
+        self._memory, self._starts = self._policy.initial_memory(1), torch.tensor([True])
+
+    @torch.no_grad()
+    def act(
+        self,
+        observation: Shaped[np.ndarray, "*shape"],
+        mask: Bool[np.ndarray, " option"] | None = None,
+    ) -> Shaped[np.ndarray, "*number"]:
+        """The action, drawn, or the likeliest one, as ``reporting.deterministic`` says.
+
+        Args:
+            observation: What the environment shows, in its own shape; Dict and Tuple flattened as
+                ``gymnasium.spaces.flatten`` does.
+            mask: Options that are available, where the environment has masks of them.
+
+        Returns:
+            An option, counted from 0, without axes; several choices or numbers in a row.
+
+        Raises:
+            CollectError: if the observation has not as many numbers as in the run.
+        """
+        row = self._row(np.asarray(observation))
+        options = None if mask is None else torch.from_numpy(np.asarray(mask, bool))[None]
+        with autocast(self._compute):
+            distribution, _, self._memory = self._policy.step(
+                row, self._memory, self._starts, self._index, options
+            )
+        self._starts = torch.tensor([False])
+        chosen = distribution.mode if self._deterministic else distribution.sample()
+        action: np.ndarray = chosen[0].numpy()
+        actions = self._spec.actions
+        if actions.is_discrete:
+            return action.reshape(()) if len(actions.choices) == 1 else action
+        return action.clip(actions.low, actions.high).astype(np.float32)
+
+    def _row(self, observation: Shaped[np.ndarray, "*shape"]) -> torch.Tensor:
+        """The observation as one row, pictures with their channels first."""
+        spec = self._spec.observations
+        if observation.dtype == object or observation.size != spec.words:
+            raise CollectError(
+                f"the observation has shape {observation.shape}, and the policy learned from "
+                f"{spec.words} numbers: flatten what is a dictionary with gymnasium.spaces.flatten"
+            )
+        if spec.grid is not None and observation.ndim == 3 and observation.shape != spec.grid:
+            observation = observation.transpose(2, 0, 1)
+        row = observation.astype(spec.dtype).reshape(1, -1)
+        return observation_tensor(row, torch.device("cpu"))
