@@ -63,11 +63,11 @@ WALKS = {
         "Updater.update",
         (f"{PARAMS}total_steps=4096", f"{PARAMS}reporting={{evaluation_episodes: 0}}"),
     ),
-    "phase2, tables": Walk("learn_trivial.yaml", "empo_phase2", "Learner.step", PHASE2),
+    "phase2, tables": Walk("learn_trivial.yaml", "empo_phase2", "Learner.train", PHASE2),
     "phase2, mlp": Walk(
         "learn_trivial.yaml",
         "empo_phase2",
-        "Learner.step",
+        "Learner.train",
         (*PHASE2, f"{PARAMS}values={{q_r: mlp, v_h_e: mlp}}"),
     ),
     "latent, awr": Walk("latent_pendulum.yaml", "empo_latent", "Updater.update", LATENT),
