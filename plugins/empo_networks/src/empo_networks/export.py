@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from empo_core.errors import ConfigError, StorageError
 from empo_core.features import Features
 from empo_core.types import ValueQuery
-from empo_networks.network import ASKED, Network
+from empo_networks.network import ARGUMENTS, Network
 
 OPSET = 17
 
@@ -49,7 +49,7 @@ def onnx_inputs(network: Network, questions: int = 2) -> dict[str, Tensor]:
         inputs["steps_left"] = index + 1
     if network.quantity == "x_h":
         inputs["human"] = index + network.humans[0]
-    if "goal" in ASKED[network.quantity]:
+    if "goal" in ARGUMENTS[network.quantity]:
         inputs["goal"] = index
     return inputs
 

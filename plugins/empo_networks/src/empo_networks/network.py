@@ -32,7 +32,7 @@ from empo_networks.features import FeatureScaler
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams, NetworkParams
 from empo_networks.scales import FLOOR, scale_of
 
-ASKED: dict[Quantity, tuple[str, ...]] = {
+ARGUMENTS: dict[Quantity, tuple[str, ...]] = {
     "q_r": ("state",),
     "v_r": ("state",),
     "u_r": ("state",),
@@ -288,9 +288,9 @@ def identity(params: IdentityParams, spec: WorldSpec, quantity: Quantity) -> Net
     encoders: dict[str, Encoder] = {
         "state": FlatStates(scaler, [], params.activation, layer_norm=False)
     }
-    if "human" in ASKED[quantity]:
+    if "human" in ARGUMENTS[quantity]:
         encoders["human"] = KnownHumans(spec, scaler.shape)
-    if "goal" in ASKED[quantity]:
+    if "goal" in ARGUMENTS[quantity]:
         encoders["goal"] = KnownGoals(spec)
     return Network(params, spec, quantity, encoders, scaler)
 
@@ -302,7 +302,7 @@ def feature_scaler(params: NetworkParams, spec: WorldSpec, quantity: Quantity) -
         ConfigError: if the world lacks what the quantity is about.
     """
     members = {"human": spec.humans, "goal": spec.goals}
-    for part in ASKED[quantity]:
+    for part in ARGUMENTS[quantity]:
         if not members.get(part, True):
             raise ConfigError(f"{quantity} is about a {part}, and world {spec.name!r} has none")
     if quantity == "q_r" and not spec.robots:
@@ -315,9 +315,9 @@ def learned_encoders(
 ) -> dict[str, Encoder]:
     """Encoders for all that the quantity is about."""
     encoders = {"state": states}
-    if "human" in ASKED[quantity]:
+    if "human" in ARGUMENTS[quantity]:
         encoders["human"] = Humans(spec, scaler.shape, params.hidden, params.activation)
-    if "goal" in ASKED[quantity]:
+    if "goal" in ARGUMENTS[quantity]:
         encoders["goal"] = Goals(spec, params.hidden, params.activation)
     return encoders
 
