@@ -233,7 +233,8 @@ def test_a_run_that_learns_nothing_ends_with_an_error_that_says_why(
 
 def test_episodes_that_are_cut_off_before_the_horizon_are_learned_from(tmp_path: Path) -> None:
     cut = [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 2}}]
-    run = small(tmp_path, tasks=cut, learning={"horizon": 3})
+    silent = {"evaluation_episodes": 0}
+    run = small(tmp_path, tasks=cut, learning={"horizon": 3}, reporting=silent)
     assert run.result.summary()["updates"] > 5
     assert any("loss/consistency" in line for line in lines_of(run))
 
@@ -474,7 +475,7 @@ def test_numbers_that_are_too_large_are_a_warning(
     assert [text.split()[2] for text in large] == expected
 
 
-@pytest.mark.parametrize("critic", ["v", "q"])
+@pytest.mark.parametrize("critic", ["v", pytest.param("q", marks=pytest.mark.slow)])
 def test_the_first_episode_that_terminates_is_learned_from(
     tmp_path: Path, rare: list[str], critic: str,
     caplog: pytest.LogCaptureFixture,
@@ -515,7 +516,13 @@ def test_ends_that_come_before_anything_is_learned_are_no_warning(
     assert results[0].summary()["parameters"] == results[1].summary()["parameters"]
 
 
-@pytest.mark.parametrize("done", [57, 70], ids=["before it terminates", "after"])
+@pytest.mark.parametrize(
+    "done",
+    [
+        pytest.param(57, marks=pytest.mark.slow, id="before it terminates"),
+        pytest.param(70, id="after"),
+    ],
+)
 def test_a_run_goes_on_exactly_with_what_it_learned_of_ends(
     tmp_path: Path, rare: list[str], done: int, interrupted: Callable[..., Path]
 ) -> None:
