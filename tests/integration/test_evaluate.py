@@ -352,7 +352,7 @@ def test_a_policy_acts_in_a_plain_loop(cartpole: Path) -> None:
 def test_a_latent_agent_acts_in_a_plain_loop(latent: Path) -> None:
     environment = gymnasium.make("Pendulum-v1", max_episode_steps=5)
     assert return_of(load_agent(latent), environment) < 0
-    with pytest.raises(ConfigError, match="did not learn 'Pong'"):
+    with pytest.raises(ConfigError, match="'Pong'"):
         load_agent(latent, member="Pong")
 
 
@@ -372,5 +372,5 @@ def test_robots_act_in_states_of_their_world(name: str, tmp_path: Path) -> None:
     with pytest.raises(CollectError, match="over after 3 steps: call reset"):
         agent.act(state)
     agent.reset()
-    with pytest.raises(CollectError, match="a row of"):
+    with pytest.raises(CollectError, match="shape"):
         agent.act(state[1:])
