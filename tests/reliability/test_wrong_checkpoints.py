@@ -26,7 +26,7 @@ KEYS: dict[str, list[tuple[str | int, ...]]] = {
     "phase2": [("learner", "steps"), ("learner", "replay", "pool", "number")],
     "rollout": [
         ("learner", "steps"),
-        ("learner", "ranks", 0, "updater", "optimiser", "adam", "0", "exp_avg"),
+        ("learner", "ranks", 0, "updater", "optimiser", "0", "exp_avg"),
         ("learner", "ranks", 0, "collector", "vector", "seeds", 0),
     ],
     "latent": [

@@ -229,7 +229,12 @@ class Replay:
                 f"sequence, numbers per observation, numbers per step) are {saved}, and should be "
                 f"{mine}; go on with the params that the run began with"
             )
-        self._written, self._age = state["written"].numpy().copy(), state["age"].numpy().copy()
+        for name, counts in (("written", self._written), ("age", self._age)):
+            if state[name].shape != counts.shape:
+                raise StorageError(
+                    f"{name} has shape {tuple(state[name].shape)}, and should have {counts.shape}"
+                )
+            counts[:] = state[name].numpy()
         self._grow(min(self._max_rows, int(self._written.max(initial=1))))
         for env, row in enumerate(rows):
             for name in COLUMNS:

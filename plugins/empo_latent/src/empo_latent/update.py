@@ -117,7 +117,7 @@ def latent_rollout(
 
 def consistency_errors(
     predicted: Float[Tensor, "_moment _dynamics sequence latent"],
-    encodings: Float[Tensor, "_moments _one sequence latent"],
+    encodings: Float[Tensor, "_moment _one sequence latent"],
 ) -> Float[Tensor, "time sequence"]:
     """``(p_{t+1} - z_{t+1})^2``, mean over numbers and dynamics heads."""
     return (predicted[1:] - encodings[1:]).square().mean((1, 3))

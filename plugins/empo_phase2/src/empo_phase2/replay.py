@@ -392,6 +392,7 @@ class Replay:
 
         Raises:
             ConfigError: if the state comes from a replay of another shape.
+            StorageError: if the flags of states do not fit the states.
         """
         self._check_shape(tree)
         self.clear()
@@ -405,7 +406,10 @@ class Replay:
         self._probs[: len(pool["probs"])] = pool["probs"].numpy()
         self._num_items = whole_number(pool["number"])
         self._table.number(states["rows"].numpy())
-        self._flags = self._longer(states["flags"].numpy(), 2 * self._table.count)
+        flags, shape = states["flags"].numpy(), (self._table.count, self._flag_bytes)
+        if flags.shape != shape:
+            raise StorageError(f"states.flags has shape {flags.shape}, and should have {shape}")
+        self._flags = self._longer(flags, 2 * self._table.count)
         self._used_states = whole_number(states["used"])
         self.renumberings = whole_number(states["renumberings"])
         self._number, self._length = whole_number(tree["number"]), whole_number(tree["length"])
@@ -609,7 +613,7 @@ class _NewestSources:
         self._place: dict[tuple[int, int], int] = {}
 
     @property
-    def positions(self) -> Int64[np.ndarray, " source"]:
+    def positions(self) -> Int64[np.ndarray, " transition"]:
         """All of them, list by list."""
         lists = [np.frombuffer(self._lists[left], np.int64) for left in sorted(self._lists)]
         return np.concatenate([np.empty(0, np.int64), *lists])
