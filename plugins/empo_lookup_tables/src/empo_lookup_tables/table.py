@@ -209,7 +209,7 @@ class LookupTable(ValueNetwork):
 
     def _saved(
         self, rows: Float[Tensor, "line output"], positions: Int[Tensor, " fitting"] | None
-    ) -> Float[Tensor, "line output"]:
+    ) -> Float[Tensor, "_line output"]:
         """Those rows, of one per line, whose entries are saved; a view where that is all."""
         used = rows[: self.num_entries * self.columns]
         if positions is None:
