@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from empo_core import Config
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import Explorer, WorldModel
-from empo_core.types import Scene, Successors, WorldSpec
+from empo_core.types import Successors, WorldSpec
 from empo_explorers.counts import CountBonus
 from empo_explorers.params import (
     ActionSequencesParams,
@@ -21,7 +20,7 @@ from empo_explorers.params import (
 )
 from empo_explorers.rnd import Rnd
 from empo_explorers.sequences import ActionSequences
-from empo_testing.explorer import ExplorerTests, Game
+from empo_testing.explorer import ExplorerTests, Game, ask, scene_of
 from empo_testing.worlds import Street, TinyWorld
 
 STILL, LEFT, RIGHT, FORWARD = range(4)
@@ -56,19 +55,6 @@ class TestActionSequences(ExplorerTests):
     @pytest.fixture
     def make_explorer(self, spec: WorldSpec, agents: tuple[int, ...]) -> Callable[[], Explorer]:
         return lambda: ActionSequences(ActionSequencesParams(prob=0.5), spec, agents)
-
-
-def scene_of(rows: Tensor, choices: int = 2, **others: Any) -> Scene:
-    usual = {
-        "steps_left": torch.ones(len(rows), dtype=torch.int64),
-        "available": torch.ones(len(rows), choices, dtype=torch.bool),
-        "started": torch.zeros(len(rows), dtype=torch.bool),
-    }
-    return Scene(states=rows, **(usual | others))
-
-
-def ask(explorer: Explorer, policy: Tensor, scene: Scene) -> Tensor:
-    return explorer.explore(policy, scene, torch.Generator().manual_seed(0))
 
 
 DOORS = TinyWorld()

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import Explorer
-from empo_core.types import Scene, WorldSpec
+from empo_core.types import WorldSpec
 from empo_phase2.epsilon import EpsilonGreedy
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.params import EpsilonGreedyParams, Exploration
-from empo_testing.explorer import ExplorerTests
+from empo_testing.explorer import ExplorerTests, ask, scene_of
 from empo_testing.worlds import TinyWorld
 
 
@@ -22,19 +21,6 @@ class TestEpsilonGreedy(ExplorerTests):
     def make_explorer(self, spec: WorldSpec, agents: tuple[int, ...]) -> Callable[[], Explorer]:
         params = EpsilonGreedyParams(start=0.8, end=0.1, decay_fraction=0.5)
         return lambda: EpsilonGreedy(params, spec, agents)
-
-
-def scene_of(rows: Tensor, choices: int = 2, **others: Any) -> Scene:
-    usual = {
-        "steps_left": torch.ones(len(rows), dtype=torch.int64),
-        "available": torch.ones(len(rows), choices, dtype=torch.bool),
-        "started": torch.zeros(len(rows), dtype=torch.bool),
-    }
-    return Scene(states=rows, **(usual | others))
-
-
-def ask(explorer: Explorer, policy: Tensor, scene: Scene) -> Tensor:
-    return explorer.explore(policy, scene, torch.Generator().manual_seed(0))
 
 
 DOORS = TinyWorld()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Explorer, WorldModel
@@ -322,3 +323,26 @@ def assert_same(first: list[Round], second: list[Round]) -> None:
         assert torch.equal(left.explored, right.explored)
         assert torch.equal(left.choice, right.choice)
         assert torch.equal(left.scene.states, right.scene.states)
+
+
+def scene_of(rows: Int[Tensor, "env word"], choices: int = 2, **others: Any) -> Scene:
+    """A scene in these states, one step before the end, in which every choice is available.
+
+    Args:
+        rows: State rows.
+        choices: Number of choices.
+        others: Fields of the scene that are otherwise.
+    """
+    usual = {
+        "steps_left": torch.ones(len(rows), dtype=torch.int64),
+        "available": torch.ones(len(rows), choices, dtype=torch.bool),
+        "started": torch.zeros(len(rows), dtype=torch.bool),
+    }
+    return Scene(states=rows, **(usual | others))
+
+
+def ask(
+    explorer: Explorer, policy: Float[Tensor, "env choice"], scene: Scene
+) -> Float[Tensor, "env choice"]:
+    """The explorer's probabilities, by a generator with seed 0."""
+    return explorer.explore(policy, scene, torch.Generator().manual_seed(0))
