@@ -172,3 +172,14 @@ def test_a_proposal_that_never_differs_from_the_policy_is_told_of(
         )
         check_params(params, {"policy": build(params.policy_loss)}, NUMBERS)
         assert ("a trust region does nothing" in caplog.text) == (rate is None)
+
+
+@pytest.mark.parametrize(("candidates", "is_few"), [(7, True), (8, False), (None, False)])
+def test_few_candidates_are_a_warning(
+    caplog: pytest.LogCaptureFixture, candidates: int | None, is_few: bool
+) -> None:
+    params = LatentParams.model_validate(
+        {**USUAL, "policy_loss": "awr", "imagination": {"candidates": candidates}}
+    )
+    check_params(params, {"policy": build(params.policy_loss)}, NUMBERS)
+    assert ("imagination.candidates" in caplog.text) == is_few

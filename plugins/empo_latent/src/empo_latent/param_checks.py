@@ -39,8 +39,20 @@ def check_params(
             "learns: they never differ, so a trust region does nothing; set "
             "policy.average_rate"
         )
+    _warn_of_few_candidates(params, losses)
     if problems:
         raise ConfigError("\n".join(f"{WHERE}{problem}" for problem in problems))
+
+
+def _warn_of_few_candidates(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> None:
+    candidates = params.imagination.candidates
+    for name, loss in losses.items():
+        if candidates and loss.needs.min_candidates <= candidates < loss.needs.candidates / 2:
+            log.warning(
+                "imagination.candidates: %s_loss compares only %d candidate actions per start, so "
+                "that their weights are mostly noise; %d are recommended",
+                name, candidates, loss.needs.candidates,
+            )  # fmt: skip
 
 
 def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterator[str]:
