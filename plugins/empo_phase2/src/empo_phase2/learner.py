@@ -235,7 +235,8 @@ class Learner(LoopLearner):
         """Compute targets with newer values from now on.
 
         Raises:
-            NonFiniteError: if a weight is not finite.
+            NonFiniteError: if a weight is not finite, or a moment of the optimiser: infinite ones
+                would keep weights as they are, and no loss would show it.
         """
         rate = self._params.optimiser.target_rate
         # All before any is loaded, since encoders may be shared.
@@ -244,6 +245,8 @@ class Learner(LoopLearner):
             for quantity, network in self.networks.items()
         }
         check_finite(flatten(newer)[1], "a weight")
+        moments = {name: r.state_dict() for name, r in self._regressions.items()}
+        check_finite(flatten(moments)[1], "a moment of the optimiser")
         for quantity, target in self._targets.items():
             target.load_state_dict(newer[quantity])
         self._cache.refresh()
