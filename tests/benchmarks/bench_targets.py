@@ -38,7 +38,7 @@ from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions
 from empo_phase2.params import Phase2Params, Phase2Theory
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, forward
+from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.replay import Replay
 from empo_phase2.targets import (
     ScheduledTheory,
@@ -175,18 +175,19 @@ def aggregations(case: Case, batch: Transitions) -> tuple[float, float]:
     collected = collect(batch, problem.spec)
     situations = encode(collected.key, problem.spec, case.replay.states)
     sources = situations.at(collected.source)
-    found = forward(situations, case.values, SETTING.beta_r)
+    values = case.values.forward(situations)
+    v_r = case.values.v_r(situations, values["u_r"], values["q_r"], SETTING.beta_r)
     profiles = HumanProfiles(problem.spec, problem.slots)
     chance, by_slot = profiles.probabilities(batch.human_policy, sources.states.layout)
-    assert found.pi_r is not None
-    pi_r = found.pi_r[collected.source]
-    worth = torch.where(situations.states.achieved, 1.0, SETTING.gamma_h * found.v_h_e)
+    q_r = values["q_r"][collected.source]
+    pi_r = policy_of(q_r, sources.states.available, SETTING.beta_r)
+    payoff = torch.where(situations.states.achieved, 1.0, SETTING.gamma_h * values["v_h_e"])
 
     def batched() -> tuple[torch.Tensor, torch.Tensor]:
-        q_r = aggregate_q_r(found.v_r, collected, chance, SETTING.gamma_r, aggregate)
-        return q_r, aggregate_v_h_e(worth[collected.item], collected, by_slot, pi_r, aggregate)
+        q_r = aggregate_q_r(v_r, collected, chance, SETTING.gamma_r, aggregate)
+        return q_r, aggregate_v_h_e(payoff[collected.item], collected, by_slot, pi_r, aggregate)
 
-    lists = (found.v_r.tolist(), worth.tolist(), collected.item.tolist(), Listed.of(batch),
+    lists = (v_r.tolist(), payoff.tolist(), collected.item.tolist(), Listed.of(batch),
              chance.tolist(), by_slot.tolist(), pi_r.tolist())  # fmt: skip
     for ours, theirs in zip(batched(), looped(*lists), strict=True):
         torch.testing.assert_close(ours, torch.tensor(theirs), rtol=1e-3, atol=1e-4)

@@ -249,7 +249,7 @@ class Learner(LoopLearner):
         check_finite(flatten(moments)[1], "a moment of the optimiser")
         for quantity, target in self._targets.items():
             target.load_state_dict(newer[quantity])
-        self._cache.refresh()
+        self._cache.clear()
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest training step, and about collection."""
@@ -313,7 +313,7 @@ class Learner(LoopLearner):
             self.networks[name].load_state_dict(state_dict["networks"][name])
             self._targets[name].load_state_dict(state_dict["targets"][name])
             self._regressions[name].load_state_dict(state_dict["regressions"][name])
-        self._cache.load_state_dict(state_dict["cache"], self._cached_columns())
+        self._cache.load_state_dict(state_dict["cache"])
         self._generator.set_state(state_dict["generator"])
         self.skipped = whole_number(state_dict["skipped"])
         self.steps = self._line_steps = whole_number(state_dict["steps"])
@@ -343,17 +343,6 @@ class Learner(LoopLearner):
         weights = self.values.published() | self._explorers.weights()
         self._collector.publish(weights, self.steps)
         self._published = weights
-
-    def _cached_columns(self) -> dict[str, Tensor]:
-        """What the cache of targets holds, of no state at all."""
-        humans, slots = len(self.values.spec.humans), len(self.values.goals)
-        robots = self.values.spec.num_robot_actions
-        dtype = next(iter(self.networks["v_h_e"].parameters())).dtype
-        columns = {"v_h_e": torch.zeros(0, slots), "x_h": torch.zeros(0, humans)}
-        columns["u_r"] = torch.zeros(0)
-        widths = {"q_r": (robots,), "v_r": ()}
-        columns |= {name: torch.zeros(0, *widths[name]) for name in widths if name in self.networks}
-        return {name: column.to(dtype) for name, column in columns.items()}
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

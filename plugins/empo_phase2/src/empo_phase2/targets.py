@@ -42,16 +42,11 @@ from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import (
-    ForwardValues,
-    Quantities,
-    blocks,
-    forward,
-    lasting_values,
-    mean_value,
-    policy_of,
-)
+from empo_phase2.quantities import Quantities, blocks, mean_value, policy_of
 from empo_phase2.target_cache import TargetCache
+
+SYMBOLS = {"v_h_e": "V_h^e", "x_h": "X_h", "u_r": "U_r", "q_r": "Q_r", "v_r": "V_r"}
+"""Names of quantities in messages, causes first."""
 
 LookUp = Callable[[Tensor], States]
 """From state ids ``[distinct]`` to the states that a replay keeps."""
@@ -277,40 +272,39 @@ class TargetComputer:
             values: Target networks.
             theory: Parameters of now.
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
-            cache: Values that are in it are read there, and others are put into it.
+            cache: Values that are in it are read there, and others are put into it; None has none.
         """
-        stage = self.timers
+        stage, cache = self.timers, cache if cache is not None else TargetCache()
         with stage("stage1_collect"):
             collected = collect(batch, self.spec)
         with stage("stage2_encode"):
             timed = encode(collected.key, self.spec, look_up)
             sources = timed.at(collected.source)
         with stage("stage3_forward"):
-            columns = None
-            if cache is not None:
-                columns = cache(
-                    collected.key,
-                    lambda key: lasting_values(encode(key, self.spec, look_up), values),
-                )
-            forward_values = forward(timed, values, theory.beta_r, columns)
+            new = cache.missing(collected.key)
+            if len(new):
+                cache.add(new, values.forward(encode(new, self.spec, look_up)))
+            valued = cache.read(collected.key)
+            if "v_r" not in valued:
+                valued["v_r"] = values.v_r(timed, valued["u_r"], valued["q_r"], theory.beta_r)
         with stage("stage4_aggregate_q_r"):
+            available = sources.states.available
             profile_prob, by_slot = self.profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(
-                forward_values.v_r, collected, profile_prob, theory.gamma_r, self._aggregate
+                valued["v_r"], collected, profile_prob, theory.gamma_r, self._aggregate
             )
-            source_q_r = q_r
-            if forward_values.q_r is not None and not self.looks_ahead(batch, values):
-                source_q_r = forward_values.q_r[collected.source]
-            pi_r = policy_of(source_q_r, sources.states.available, theory.beta_r)
-            q_r_weight = sources.states.available.to(q_r.dtype)
+            # One step ahead is nearer than what is learned, where it is no sample.
+            is_exact = self.model_based and batch.human_policy.shape[1] > 0
+            looks_ahead = is_exact or "q_r" not in valued
+            source_q_r = q_r if looks_ahead else valued["q_r"][collected.source]
+            pi_r = policy_of(source_q_r, available, theory.beta_r)
+            acts, q_r_weight = pi_r, available.to(q_r.dtype)
             if not self.model_based:
-                q_r_weight = action_weight(batch, q_r)
+                acts = q_r_weight = _one_hot_action(batch, q_r)
             if self.advantage_floor is not None:
-                exists = sources.states.available
-                q_r_weight = q_r_weight * decision_weight(pi_r, exists, self.advantage_floor)
+                q_r_weight = q_r_weight * decision_weight(pi_r, available, self.advantage_floor)
         with stage("stage5_aggregate_v_h_e"):
-            payoff = torch.where(timed.states.achieved, 1.0, theory.gamma_h * forward_values.v_h_e)
-            acts = pi_r if self.model_based else action_weight(batch, q_r)
+            payoff = torch.where(timed.states.achieved, 1.0, theory.gamma_h * valued["v_h_e"])
             v_h_e = aggregate_v_h_e(
                 payoff[collected.item], collected, by_slot, acts, self._aggregate
             )
@@ -320,7 +314,11 @@ class TargetComputer:
                 assert uniform is not None
                 v_h_e_weight *= evaluates_policy(batch, pi_r, uniform)[:, None]
         learned, start = values.networks, collected.source
-        must_be_finite = _inputs_and_values(batch, self.goals, forward_values) | {
+        must_be_finite = {
+            "a successor's probability": batch.prob,
+            "the humans' policy": batch.human_policy,
+            "a goal's weight": self.goals.weight,
+            **{SYMBOLS[name]: values_of for name, values_of in valued.items()},
             "the target of Q_r": q_r,
             "the target of V_h^e": v_h_e,
         }
@@ -331,41 +329,16 @@ class TargetComputer:
             pi_r=pi_r,
             v_h_e=v_h_e,
             v_h_e_weight=v_h_e_weight,
-            x_h=values.power(sources, forward_values.v_h_e[start]) if "x_h" in learned else None,
-            u_r=values.reward(forward_values.x_h[start]) if "u_r" in learned else None,
-            v_r=mean_value(forward_values.u_r[start], source_q_r, pi_r)
-            if "v_r" in learned
-            else None,
+            x_h=values.power(sources, valued["v_h_e"][start]) if "x_h" in learned else None,
+            u_r=values.reward(valued["x_h"][start]) if "u_r" in learned else None,
+            v_r=mean_value(valued["u_r"][start], source_q_r, pi_r) if "v_r" in learned else None,
             distinct=len(timed),
             items=len(collected.item),
             must_be_finite=must_be_finite,
         )
 
-    def looks_ahead(self, batch: Transitions, values: Quantities) -> bool:
-        """Whether policies follow Q_r from V_r one step ahead: nearer than what is learned."""
-        is_exact = self.model_based and batch.human_policy.shape[1] > 0
-        return is_exact or "q_r" not in values.networks
 
-
-def _inputs_and_values(
-    batch: Transitions, goals: GoalIndex, forward_values: ForwardValues
-) -> dict[str, Tensor]:
-    """Everything that targets are computed from, causes first."""
-    named = {
-        "a successor's probability": batch.prob,
-        "the humans' policy": batch.human_policy,
-        "a goal's weight": goals.weight,
-        "V_h^e": forward_values.v_h_e,
-        "X_h": forward_values.x_h,
-        "U_r": forward_values.u_r,
-    }
-    if forward_values.q_r is not None:
-        named["Q_r"] = forward_values.q_r
-    # Last, for it may follow from all others.
-    return named | {"V_r": forward_values.v_r}
-
-
-def action_weight(
+def _one_hot_action(
     batch: Transitions, like: Float[Tensor, "transition robot_action"]
 ) -> Float[Tensor, "transition robot_action"]:
     """One-hot joint robot action of each transition."""
