@@ -107,12 +107,12 @@ class Network(ValueNetwork):
         """The value of each query, within the bounds of its quantity."""
         return self.scale.value(self.raw(query), self.unit(query))
 
-    def raw(self, query: ValueQuery) -> Float[Tensor, "query output"]:
-        """Output of the head, in the space of ``scales``."""
-        return self.raw_of(self.scaler.of_query(query), query)
-
-    def raw_of(self, features: Features, query: ValueQuery) -> Float[Tensor, "query output"]:
-        """The same for states that were read already."""
+    def raw(
+        self, query: ValueQuery, features: Features | None = None
+    ) -> Float[Tensor, "query output"]:
+        """Output of the head, in the space of ``scales``; of features that were read already."""
+        if features is None:
+            features = self.scaler.of_query(query)
         x = self.head(self._joined(features))
         row = self._row(query)
         if row is not None and "goal" in self.encoders:
