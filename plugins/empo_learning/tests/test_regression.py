@@ -16,7 +16,7 @@ from empo_core.errors import NonFiniteError, StorageError
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Fit, Quantity, ValueQuery
 from empo_learning.checkpoint import Checkpoints
-from empo_learning.regression import FORGETTING, GradientRegression, regression_of
+from empo_learning.regression import FORGETTING, INTERVAL, GradientRegression, regression_of
 
 QUERIES = 6
 
@@ -91,7 +91,8 @@ class ByHand:
                 g = g + self.decay * p
                 self.m[i] = 0.9 * self.m[i] + 0.1 * g
                 self.v[i] = 0.999 * self.v[i] + 0.001 * g**2
-                self.largest[i] = torch.maximum(FORGETTING * self.largest[i], self.v[i])
+                kept = FORGETTING if self.step % INTERVAL == 0 else 1.0
+                self.largest[i] = torch.maximum(kept * self.largest[i], self.v[i])
                 m, v = self.m[i] / (1 - 0.9**self.step), self.largest[i] / (1 - 0.999**self.step)
                 p -= lr * m / (v.sqrt() + 1e-8)
         return float(loss.detach()), norm
@@ -104,7 +105,7 @@ def test_steps_equal_those_written_out_by_hand(
     network, reference = Net(), Net()
     regression = GradientRegression(network, weight_decay=decay, max_grad_norm=longest)
     by_hand = ByHand(reference, decay, longest)
-    for lr in (0.1, 0.05, 0.2):
+    for lr in (0.1, 0.05, 0.2, *[0.01] * INTERVAL):
         fit = regression.fit(query, target, weight, lr=lr)
         loss, norm = by_hand.fit(query, target, weight, lr)
         assert float(fit.loss) == pytest.approx(loss, rel=1e-10)
