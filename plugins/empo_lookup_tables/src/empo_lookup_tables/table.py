@@ -129,7 +129,7 @@ class LookupTable(ValueNetwork):
             entry = self._keys.number(query.states, query.steps_left)
             self._add_defaults(before)
         else:
-            entry = self._keys.find(query.states, query.steps_left, query.memo)
+            entry = self._keys.find(query.states, query.steps_left)
         if self.quantity not in ("v_h_e", "x_h"):
             return entry if query.state is None else entry.index_select(0, query.state.cpu())
         state = torch.arange(entry.shape[0]) if query.state is None else query.state.cpu()
