@@ -162,7 +162,7 @@ class Replay:
         self._flags = self._zeros((FEW_STATES, self._flag_bytes), np.uint8)
         self._used_states = 0  # How many were in use when ids were last given.
         # Transition n lies at n modulo capacity, successor i at i modulo the size of their ring.
-        self._number = self._length = self._num_items = self._newest_step = 0
+        self._number = self._length = self._num_items = 0
         self._sources: _NewestSources | None = None
         self.renumberings += 1
 
@@ -203,19 +203,13 @@ class Replay:
 
         Args:
             block: The transitions.
-            training_step: Number of training steps so far.
+            training_step: Number of training steps so far; it never falls.
 
         Raises:
-            ConfigError: if the replay is too small for the block, or was built for another world.
-            ValueError: if the block contradicts itself, or comes before an earlier one.
+            ConfigError: if the replay is too small for the block.
             NonFiniteError: if a probability is infinite or NaN.
         """
         new = block.transitions
-        if training_step < self._newest_step:
-            raise ValueError(
-                f"training_step {training_step} is before {self._newest_step}, that of the last "
-                "block; transitions are added in order"
-            )
         counts = self._checked_counts(block)
         keys, flags = self._packed(block.states)
         count, num_items = len(new), len(new.successor)
@@ -253,7 +247,6 @@ class Replay:
         self._number += count
         self._length += count
         self._num_items += num_items
-        self._newest_step = training_step
         if self._sources is not None:
             self._sources.add(positions)
 
@@ -275,12 +268,7 @@ class Replay:
             oldest: Draw only what was added at this training step or later, if that is enough.
             by_state: Draw the newest transition from some of the distinct (state, steps left): half
                 of them evenly, half so that all numbers of steps left count alike.
-
-        Raises:
-            ValueError: if the replay is empty.
         """
-        if not self._length:
-            raise ValueError("nothing can be sampled from a replay that is empty")
         if by_state:
             if self._sources is None:
                 self._sources = _NewestSources(self._columns)
@@ -302,19 +290,8 @@ class Replay:
         return torch.from_numpy(self._places(self._length)[::share].copy())
 
     def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
-        """The transitions at some positions.
-
-        Raises:
-            IndexError: if there is none at one of them.
-        """
+        """The transitions at some positions."""
         positions = indices.to("cpu", torch.int64).numpy()
-        wrong = (positions < 0) | (positions >= self.capacity)
-        wrong |= (positions - self._oldest) % self.capacity >= self._length
-        if wrong.any():
-            raise IndexError(
-                f"there is no transition at position {positions[wrong.argmax()]} of the replay: "
-                f"it holds {self._length} from position {self._oldest} on"
-            )
         named = {name: column[positions] for name, column in self._columns.items()}
         counts = named.pop("counts")
         offsets = np.zeros(counts.size + 1, np.int64)
@@ -335,19 +312,8 @@ class Replay:
         return Transitions(**{name: self._sent(part) for name, part in named.items()})
 
     def states(self, ids: Int[Tensor, " distinct"]) -> States:
-        """States by id.
-
-        Raises:
-            IndexError: if an id is not in use.
-        """
+        """States by id."""
         numbers, slots = ids.to("cpu", torch.int64).numpy(), self._shape.slots
-        count = len(self._table)
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
-            wrong = numbers[(numbers < 0) | (numbers >= count)][0]
-            raise IndexError(
-                f"state id {wrong} is not in use: {count} states are known, and "
-                "ids are valid until the next transitions are added"
-            )
         keys = self._table.rows(numbers)
         number = 1 + slots + self._shape.robot_actions
         flags = np.unpackbits(self._flags[numbers], 1, number, "little").view(np.bool_)
@@ -372,7 +338,6 @@ class Replay:
             "capacity": self.capacity,
             "number": self._number,
             "length": self._length,
-            "newest_step": self._newest_step,
             "columns": {
                 name: torch.from_numpy(column[:filled]) for name, column in self._columns.items()
             },
@@ -419,7 +384,6 @@ class Replay:
         self._used_states = whole_number(states["used"])
         self.renumberings = whole_number(states["renumberings"])
         self._number, self._length = whole_number(tree["number"]), whole_number(tree["length"])
-        self._newest_step = whole_number(tree["newest_step"])
         if len(tree["sources"]):
             self._sources = _NewestSources(self._columns)
             self._sources.add(tree["sources"].numpy())
@@ -495,26 +459,12 @@ class Replay:
 
     def _checked_counts(self, block: Block) -> Int64[np.ndarray, "transition pair"]:
         """Number of successors of each pair of a block, after checking it."""
-        new, count, shape = block.transitions, len(block.transitions), self._shape
+        new, count = block.transitions, len(block.transitions)
         if count > self.capacity:
             raise ConfigError(
                 f"replay.capacity: {self.capacity} transitions are fewer than the {count} that "
                 "arrive at once; raise it"
             )
-        # Where no policies are kept, it does not matter how long they would be.
-        length = shape.human_actions if shape.human_slots else new.human_policy.shape[-1]
-        for name, tensor, expected in (
-            ("human_policy", new.human_policy, (count, shape.human_slots, length)),
-            ("acts_for", new.acts_for, (count, shape.slots)),
-            ("human_action", new.human_action, (count, shape.humans)),
-            ("behaviour", new.behaviour, (count, shape.behaviour_actions)),
-            ("offsets", new.offsets, (count * shape.pairs + 1,)),
-        ):
-            if tensor.shape != expected:
-                raise ConfigError(
-                    f"replay: {name} of a block has shape {tuple(tensor.shape)} where the replay "
-                    f"was built for {expected}"
-                )
         for name, probs in (
             ("successors", new.prob),
             ("the humans' policies", new.human_policy),
@@ -523,17 +473,8 @@ class Replay:
             # Any of them that is not finite makes the sum so.
             if not torch.isfinite(probs.sum()):
                 raise NonFiniteError(f"a probability of {name} in a block is infinite or NaN")
-        for name in ("state", "next", "successor"):
-            ids = getattr(new, name).numpy()
-            if len(ids) and not 0 <= ids.min() <= ids.max() < len(block.states.rows):
-                raise ValueError(
-                    f"{name} of a block goes from {ids.min()} to {ids.max()}; it must be at least "
-                    f"0 and below {len(block.states.rows)}"
-                )
-        offsets = new.offsets.numpy()
-        counts: Int64[np.ndarray, "transition pair"] = np.diff(offsets).reshape(count, -1)
-        if offsets[0] != 0 or offsets[-1] != len(new.successor) or counts.min(initial=0) < 0:
-            raise ValueError("offsets of a block must rise from 0 to its number of successors")
+        counts: Int64[np.ndarray, "transition pair"]
+        counts = np.diff(new.offsets.numpy()).reshape(count, -1)
         if len(new.successor) > self._limit:
             raise ConfigError(
                 f"replay: {len(new.successor)} successors arrive at once and it holds "
@@ -548,15 +489,7 @@ class Replay:
 
     def _packed(self, states: States) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """Rows with the layout behind them, and flags in bits, as they are stored."""
-        rows, layout, shape = states.rows.numpy(), states.layout.numpy(), self._shape
-        expected = (shape.words, shape.dtype, shape.slots, shape.robot_actions)
-        got = (rows.shape[1], states.rows.dtype, states.achieved.shape[1])
-        if (*got, states.available.shape[1]) != expected:
-            raise ConfigError(
-                f"replay: states have {got[0]} words of {got[1]}, {got[2]} goals and "
-                f"{states.available.shape[1]} robot actions where it was built for {expected[0]} "
-                f"of {expected[1]}, {expected[2]} and {expected[3]}"
-            )
+        rows, layout = states.rows.numpy(), states.layout.numpy()
         largest = np.iinfo(self._dtype).max
         if len(layout) and not 0 <= layout.min() <= layout.max() <= largest:
             raise ConfigError(
