@@ -21,10 +21,10 @@ from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_recorder import StateRecorder
+from empo_phase2.successors import JointActionOrder
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
 from empo_scatter_add.aggregator import ScatterAdd
 from empo_scatter_add.plugin import ScatterAddParams

@@ -23,11 +23,10 @@ from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
 from empo_phase2.goal_index import goal_index_of
-from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Phase2Params
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.state_recorder import StateRecorder, learner_spec
-from empo_phase2.successors import SuccessorQuery
+from empo_phase2.successors import JointActionOrder, SuccessorQuery
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_starts, check_world
 from empo_worlds.ensemble import EnsembleWorld, layouts_of, members_of, prior_of

@@ -44,7 +44,6 @@ from empo_phase2.doubts import doubts
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex, goal_index_of
 from empo_phase2.inspection import inspect
-from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.learner import Learner
 from empo_phase2.params import QUANTITIES, Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
@@ -52,11 +51,10 @@ from empo_phase2.quantities import Quantities
 from empo_phase2.ram import step_bytes
 from empo_phase2.replay import Replay, ReplayShape
 from empo_phase2.result import POLICY, Phase2Result
-from empo_phase2.reward import LearnedReward
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
-from empo_phase2.successors import SuccessorQuery
-from empo_phase2.values import ValueEstimator
+from empo_phase2.successors import JointActionOrder, SuccessorQuery
+from empo_phase2.values import LearnedReward, ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector

@@ -10,8 +10,8 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import goal_index_of
-from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.state_recorder import StateRecorder
+from empo_phase2.successors import JointActionOrder
 from empo_worlds.contract import successors_of
 from empo_worlds.ensemble import members_of
 
