@@ -23,9 +23,9 @@ from torch import Tensor
 
 from empo_core.types import Experience
 from empo_multigrid.world import MultigridWorld, world_from_text
-from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_phase2.replay import Replay
 
 WORLD = """

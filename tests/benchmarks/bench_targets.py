@@ -34,9 +34,9 @@ from empo_core.protocols import Collector
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.timers import Timers
 from empo_multigrid.world import world_from_text
-from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions
 from empo_phase2.params import Phase2Params, Phase2Theory
+from empo_phase2.problem import Problem
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.replay import Replay

@@ -14,9 +14,9 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import Collector
 from empo_learning.timers import Timers
-from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_phase2.targets import ScheduledTheory, TargetComputer
 
 SETTING = ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)

@@ -18,9 +18,10 @@ from empo_core.config import WorldModelRef
 from empo_core.experiment import seed_everything
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.types import Histogram
-from empo_phase2.algorithm import Phase2, Problem
+from empo_phase2.algorithm import Phase2
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_testing.algorithm import SEED, AlgorithmTests, RecordingTracker, fresh
 
 TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
