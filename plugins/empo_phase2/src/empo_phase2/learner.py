@@ -55,6 +55,7 @@ class Learner(LoopLearner):
         skipped: Number of fits left out because something was not finite.
         losses: The loss of each quantity at each line of the log, thinned out in long runs.
         schedule: Stages of training and schedules of parameters.
+        is_sampled: Whether targets are samples rather than expectations.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Learner(LoopLearner):
         self.replay, self._collector, self._explorers = replay, collector, explorers
         self._comparison, self._estimate, self._tell = comparison, estimate, tell
         self._timers = timers
+        self.is_sampled = not params.targets.are_exact(values.spec)
         optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
@@ -98,6 +100,12 @@ class Learner(LoopLearner):
                 max_grad_norm=optimiser.max_grad_norm,
             )
             for quantity, network in self.networks.items()
+        }
+        lr = optimiser.lr
+        rates = lr if isinstance(lr, dict) else dict.fromkeys(self.networks, lr)
+        self._rates = {
+            quantity: rates[quantity] or regression.default_lr(sampled=self.is_sampled)
+            for quantity, regression in self._regressions.items()
         }
         # Copied together, so that encoders that are shared stay shared.
         self._targets = copy.deepcopy(dict(self.networks))
@@ -202,17 +210,7 @@ class Learner(LoopLearner):
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
-        lr = self._params.optimiser.lr
-        if isinstance(lr, dict):
-            lr = lr[quantity]
-        if lr is None:
-            lr = self._regressions[quantity].default_lr(sampled=self.is_sampled)
-        return lr * self.schedule.lr_factor(step)
-
-    @property
-    def is_sampled(self) -> bool:
-        """True where targets are samples rather than expectations."""
-        return not self._params.targets.are_exact(self.values.spec)
+        return self._rates[quantity] * self.schedule.lr_factor(step)
 
     def regression_batch(
         self, quantity: Quantity, targets: BatchTargets
