@@ -243,7 +243,7 @@ class Learner(LoopLearner):
             for quantity, network in self.networks.items()
         }
         check_finite(flatten(newer)[1], "a weight")
-        moments = {name: r.state_dict() for name, r in self._regressions.items()}
+        moments: dict[str, Any] = {n: r.state_dict() for n, r in self._regressions.items()}
         check_finite(flatten(moments)[1], "a moment of the optimiser")
         for quantity, target in self._targets.items():
             target.load_state_dict(newer[quantity])
