@@ -86,7 +86,7 @@ class GradientRegression:
             loss = (weight * losses).sum() / total
             loss.backward()  # type: ignore[no-untyped-call]
             gradients = [p.grad for p in self._parameters if p.grad is not None]
-            norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+            norm = torch.linalg.vector_norm(torch.nn.utils.parameters_to_vector(gradients))
             # Moments are finite as long as gradients are so short that their squares are.
             if not torch.isfinite(loss + norm):
                 raise NonFiniteError(self._complaint(target, weight, loss))

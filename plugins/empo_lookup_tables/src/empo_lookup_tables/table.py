@@ -322,13 +322,15 @@ class TableRegression:
         total = weight.sum()
         if total == 0 and math.isfinite(lr):
             return Fit(total, total)
-        counts = weight > 0
-        error = torch.where(counts, table.stored(table.lines(query)) - target, 0.0)
+        counts, lines = weight > 0, table.lines(query)
+        error = torch.where(counts, table.stored(lines) - target, 0.0)
         loss = (weight * error.square()).sum() / total
         if not math.isfinite(loss) or not math.isfinite(lr):
             raise _not_finite(table, target, weight, lr)
 
-        lines, position = torch.unique(table.lines(query, grow=True), return_inverse=True)
+        if has_unknown(lines):
+            lines = table.lines(query, grow=True)
+        lines, position = torch.unique(lines, return_inverse=True)
         lines, position = lines.to(weight.device), position.to(weight.device)
         zeros = weight.new_zeros(len(lines), weight.shape[1])
         new_weight = zeros.index_add(0, position, weight)
