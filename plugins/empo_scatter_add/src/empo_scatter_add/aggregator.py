@@ -31,7 +31,8 @@ class ScatterAdd:
         Sums of dtypes below 32 bits are taken in float32.
         """
         _check_inputs(values, segments, reduction, weight)
-        wide = _accumulation_dtype(values.dtype)
+        # In bfloat16 a running sum of ones stops growing at 256.
+        wide = torch.float32 if values.dtype.itemsize < 4 else values.dtype
         summands = values.to(wide)
         if weight is not None:
             weight = weight.to(wide)
@@ -101,11 +102,3 @@ def _check_inputs(
         )
     if weight.device != values.device:
         raise ValueError(f"weight is on {weight.device} but values on {values.device}; move one")
-
-
-def _accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which sums of ``dtype`` are taken: at least 32 bits.
-
-    In bfloat16 a running sum of ones stops growing at 256.
-    """
-    return torch.float32 if dtype.itemsize < 4 else dtype
