@@ -189,8 +189,8 @@ class Replay:
         """Bytes in use when full, with so many successors and distinct states per transition."""
         fixed = sum(column.nbytes for column in self._columns.values())
         pooled = 8 * min(int(items * self.capacity), self._limit)
-        each = 1.5 * (self._table.row_bytes + self._flag_bytes)
-        return fixed + pooled + int(states * each * self.capacity)
+        state_bytes = 1.5 * (self._table.row_bytes + self._flag_bytes)
+        return fixed + pooled + int(states * state_bytes * self.capacity)
 
     def bytes_per_transition(self) -> float:
         """Bytes in use per transition, its successors and its share of the states included."""
@@ -217,8 +217,8 @@ class Replay:
             return
         self._evict(self._num_to_evict(count, num_items))
         self._make_room(num_items)
-        most = 2 * max(self._used_states, FEW_STATES)
-        if self._number > self._length and len(self._table) > most:
+        limit = 2 * max(self._used_states, FEW_STATES)
+        if self._number > self._length and len(self._table) > limit:
             self._renumber()
         ids = self._table.number(keys)
         if len(self._table) > len(self._flags):
