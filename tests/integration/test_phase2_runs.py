@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from empo_core.components import build
@@ -169,3 +170,11 @@ def stopping(world: WorldModel, directory: Path, step: int, *, resume: bool) -> 
     context = fresh(world, directory)
     context.tracker, context.resume = Stopper(step), resume
     return context
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["tables", "networks", "model_free", "v_r"])
+def test_a_run_may_compute_on_a_gpu(name: str, tmp_path: Path) -> None:
+    setting = params(**SETTINGS[name], compute={"device": "cuda"})
+    assert Phase2(setting).run(fresh(trivial(), tmp_path)).summary()["steps"] == 60

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, cast
 
-import safetensors.torch
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -320,8 +319,3 @@ def learned_encoders(
     if "goal" in ARGUMENTS[quantity]:
         encoders["goal"] = Goals(spec, params.hidden, params.activation)
     return encoders
-
-
-def size_bytes(network: nn.Module) -> int:
-    """Length of its state in the format that checkpoints and actors are sent."""
-    return len(safetensors.torch.save(network.state_dict()))

@@ -224,11 +224,12 @@ class Problem:
 
     def values(self) -> Quantities:
         """All quantities according to networks that have learned nothing yet."""
-        networks = build_networks(self.params.values, self.spec)
+        networks, device = build_networks(self.params.values, self.spec), self.params.compute.device
         for network in networks.values():
-            network.to(self.params.compute.device)
+            network.to(device)
         aggregate: Aggregator = build(self.params.aggregator)
-        return Quantities(networks, self.spec, self.slots, self.params.theory, aggregate)
+        slots = self.slots.to(device)
+        return Quantities(networks, self.spec, slots, self.params.theory, aggregate)
 
     def encoder(self) -> StateEncoder:
         """Sees states as the learner does, and ahead where Q_r is not learned."""

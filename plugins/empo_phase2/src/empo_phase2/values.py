@@ -77,7 +77,7 @@ class ValueEstimator:
             if v_r is None:
                 v_r = values.v_r(sources, u_r, q_r, theory.beta_r)
             if q_r is None:
-                profiles = HumanProfiles(values.spec, self._encoder.goals)
+                profiles = HumanProfiles(values.spec, values.goals)
                 q_r = one_step_q_r(states, transitions, values, profiles, theory.gamma_r)
         pi_r = policy_of(q_r, available, theory.beta_r)
         q_r = q_r.masked_fill(~available, math.nan)
