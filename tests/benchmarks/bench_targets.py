@@ -112,11 +112,7 @@ class Case:
 
     def computer(self) -> TargetComputer:
         """The batched computation."""
-        aggregate = build(self.problem.params.aggregator)
-        timers = Timers(enabled=False)
-        return TargetComputer(
-            self.problem.spec, self.problem.slots, aggregate, model_based=True, timers=timers
-        )
+        return TargetComputer(self.values, model_based=True, timers=Timers(enabled=False))
 
     def reference(self) -> ReferenceTargets:
         """The plain computation."""
@@ -198,10 +194,10 @@ def compare(console: Console, case: Case, size: int) -> None:
     """Print what each way of computing targets costs."""
     batch, compute, plain = case.batch(size), case.computer(), case.reference()
     look_up = case.replay.states
-    batched = cpu_ms(lambda: compute(batch, look_up, case.values, SETTING))
+    batched = cpu_ms(lambda: compute(batch, look_up, SETTING))
     together = cpu_ms(lambda: plain.compute(batch, look_up, together=True), 1)
     alone = cpu_ms(lambda: plain.compute(batch, look_up), 1)
-    found = compute(batch, look_up, case.values, SETTING)
+    found = compute(batch, look_up, SETTING)
     torch.testing.assert_close(
         found.v_h_e.double(), plain.compute(batch, look_up, together=True).v_h_e,
         rtol=1e-3, atol=1e-4,
@@ -230,8 +226,8 @@ def growth(console: Console, cases: dict[str, Case]) -> dict[str, list[tuple[int
         compute, curve = case.computer(), curves.setdefault(name, [])
         for size in SIZES:
             batch = case.batch(size)
-            ms = cpu_ms(lambda b=batch, c=case, f=compute: f(b, c.replay.states, c.values, SETTING))  # type: ignore[misc]
-            found = compute(batch, case.replay.states, case.values, SETTING)
+            ms = cpu_ms(lambda b=batch, c=case, f=compute: f(b, c.replay.states, SETTING))  # type: ignore[misc]
+            found = compute(batch, case.replay.states, SETTING)
             slope = ""
             if curve:
                 slope = f"{math.log(ms / curve[-1][1]) / math.log(found.items / curve[-1][0]):.2f}"

@@ -70,12 +70,9 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
             network.eval()
     batch = replay.transitions(torch.arange(2))
     model_based = params.targets.model_based
-    compute = TargetComputer(
-        problem.spec, problem.slots, build(params.aggregator),
-        model_based=model_based, timers=Timers(enabled=False),
-    )  # fmt: skip
+    compute = TargetComputer(quantities, model_based=model_based, timers=Timers(enabled=False))
     uniform = torch.rand(len(batch), generator=torch.Generator().manual_seed(0))
-    found = compute(batch, replay.states, quantities, SETTING, uniform)
+    found = compute(batch, replay.states, SETTING, uniform)
     values = ReferenceValues(
         problem.spec, problem.slots, params.theory, quantities.networks, SETTING
     )

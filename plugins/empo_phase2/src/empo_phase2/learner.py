@@ -111,16 +111,14 @@ class Learner(LoopLearner):
         self._targets = copy.deepcopy(dict(self.networks))
         for target in self._targets.values():
             target.eval()
-        self._target_values = values.by(self._targets)
+        self._cache = TargetCache()
         self._compute = TargetComputer(
-            values.spec,
-            values.goals,
-            values.aggregate,
+            values.by(self._targets),
             model_based=params.targets.model_based,
             timers=timers,
             advantage_floor=params.targets.q_r_advantage_floor,
+            cache=self._cache,
         )
-        self._cache = TargetCache()
         self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
         self._by_state = params.replay.sampling == "states"
         if params.replay.sampling is None:
@@ -177,9 +175,7 @@ class Learner(LoopLearner):
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
         )
         self._cache.check(self.replay.renumberings)
-        targets = self._compute(
-            batch, self.replay.states, self._target_values, theory, uniform, self._cache
-        )
+        targets = self._compute(batch, self.replay.states, theory, uniform)
         # Fit.
         active: tuple[Quantity, ...] = ()
         self.targets, self.fits = targets, {}

@@ -40,7 +40,6 @@ from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
 from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions
-from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, blocks, mean_value, policy_of
 from empo_phase2.target_cache import TargetCache
@@ -221,103 +220,92 @@ def one_step_q_r(
 
 
 class TargetComputer:
-    """Computes the targets of batches: the five stages, one after the other.
-
-    Its attributes are the arguments it was made with.
-
-    Attributes:
-        profiles: Probabilities of the humans' joint actions.
-    """
+    """Computes the targets of batches: the five stages, one after the other."""
 
     def __init__(
         self,
-        spec: WorldSpec,
-        goals: GoalIndex,
-        aggregate: Aggregator,
+        values: Quantities,
         *,
         model_based: bool,
         timers: Timers,
         advantage_floor: float | None = None,
+        cache: TargetCache | None = None,
     ) -> None:
         """Prepare the computation.
 
         Args:
-            spec: Shape and meaning of state rows.
-            goals: The goals, by slot.
-            aggregate: Sums over successors.
+            values: Quantities of target networks.
             model_based: Whether all robot actions have successors; else only the taken one.
             timers: Measures the stages.
             advantage_floor: Weigh errors of Q_r by the decisions that depend on them, and by this.
+            cache: Values that are in it are read there, and others are put into it; None keeps
+                none from one batch to the next.
         """
-        self.spec, self.goals, self._aggregate = spec, goals, aggregate
-        self.advantage_floor = advantage_floor
-        self.model_based, self.timers = model_based, timers
-        self.profiles = HumanProfiles(spec, goals)
+        self._values, self._cache, self._timers = values, cache, timers
+        self._model_based, self._advantage_floor = model_based, advantage_floor
+        self._profiles = HumanProfiles(values.spec, values.goals)
 
     @torch.no_grad()
     def __call__(
         self,
         batch: Transitions,
         look_up: LookUp,
-        values: Quantities,
         theory: ScheduledTheory,
         uniform: Float[Tensor, " transition"] | None = None,
-        cache: TargetCache | None = None,
     ) -> BatchTargets:
         """The targets of a batch.
 
         Args:
             batch: The transitions.
             look_up: Gives states by id.
-            values: Target networks.
             theory: Parameters of now.
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
-            cache: Values that are in it are read there, and others are put into it; None has none.
         """
-        stage, cache = self.timers, cache if cache is not None else TargetCache()
+        stage, values, spec = self._timers, self._values, self._values.spec
+        cache = TargetCache() if self._cache is None else self._cache
         with stage("stage1_collect"):
-            collected = collect(batch, self.spec)
+            collected = collect(batch, spec)
         with stage("stage2_encode"):
-            timed = encode(collected.key, self.spec, look_up)
+            timed = encode(collected.key, spec, look_up)
             sources = timed.at(collected.source)
         with stage("stage3_forward"):
             new = cache.missing(collected.key)
             if len(new):
-                cache.add(new, values.forward(encode(new, self.spec, look_up)))
+                cache.add(new, values.forward(encode(new, spec, look_up)))
             valued = cache.read(collected.key)
             if "v_r" not in valued:
                 valued["v_r"] = values.v_r(timed, valued["u_r"], valued["q_r"], theory.beta_r)
         with stage("stage4_aggregate_q_r"):
             available = sources.states.available
-            profile_prob, by_slot = self.profiles.of(batch, sources.states.layout)
+            profile_prob, by_slot = self._profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(
-                valued["v_r"], collected, profile_prob, theory.gamma_r, self._aggregate
+                valued["v_r"], collected, profile_prob, theory.gamma_r, values.aggregate
             )
             # One step ahead is nearer than what is learned, where it is no sample.
-            is_exact = self.model_based and batch.human_policy.shape[1] > 0
+            is_exact = self._model_based and batch.human_policy.shape[1] > 0
             looks_ahead = is_exact or "q_r" not in valued
             source_q_r = q_r if looks_ahead else valued["q_r"][collected.source]
             pi_r = policy_of(source_q_r, available, theory.beta_r)
             acts, q_r_weight = pi_r, available.to(q_r.dtype)
-            if not self.model_based:
+            if not self._model_based:
                 acts = q_r_weight = _one_hot_action(batch, q_r)
-            if self.advantage_floor is not None:
-                q_r_weight = q_r_weight * decision_weight(pi_r, available, self.advantage_floor)
+            if self._advantage_floor is not None:
+                q_r_weight = q_r_weight * decision_weight(pi_r, available, self._advantage_floor)
         with stage("stage5_aggregate_v_h_e"):
             payoff = torch.where(timed.states.achieved, 1.0, theory.gamma_h * valued["v_h_e"])
             v_h_e = aggregate_v_h_e(
-                payoff[collected.item], collected, by_slot, acts, self._aggregate
+                payoff[collected.item], collected, by_slot, acts, values.aggregate
             )
-            exists = self.goals.goal[sources.states.layout] >= 0
+            exists = values.goals.goal[sources.states.layout] >= 0
             v_h_e_weight = (exists & batch.acts_for).to(v_h_e.dtype)
-            if not self.model_based:
+            if not self._model_based:
                 assert uniform is not None
                 v_h_e_weight *= evaluates_policy(batch, pi_r, uniform)[:, None]
         learned, start = values.networks, collected.source
         must_be_finite = {
             "a successor's probability": batch.prob,
             "the humans' policy": batch.human_policy,
-            "a goal's weight": self.goals.weight,
+            "a goal's weight": values.goals.weight,
             **{SYMBOLS[name]: values_of for name, values_of in valued.items()},
             "the target of Q_r": q_r,
             "the target of V_h^e": v_h_e,
