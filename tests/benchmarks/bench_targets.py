@@ -193,13 +193,14 @@ def aggregations(case: Case, batch: Transitions) -> tuple[float, float]:
 def compare(console: Console, case: Case, size: int) -> None:
     """Print what each way of computing targets costs."""
     batch, compute, plain = case.batch(size), case.computer(), case.reference()
+    unused = [0.0] * size  # Chances that only targets without a model read.
     look_up = case.replay.states
     batched = cpu_ms(lambda: compute(batch, look_up, SETTING))
-    together = cpu_ms(lambda: plain.compute(batch, look_up, together=True), 1)
-    alone = cpu_ms(lambda: plain.compute(batch, look_up), 1)
+    together = cpu_ms(lambda: plain.compute(batch, look_up, unused, together=True), 1)
+    alone = cpu_ms(lambda: plain.compute(batch, look_up, unused), 1)
     found = compute(batch, look_up, SETTING)
     torch.testing.assert_close(
-        found.v_h_e.double(), plain.compute(batch, look_up, together=True).v_h_e,
+        found.v_h_e.double(), plain.compute(batch, look_up, unused, together=True).v_h_e,
         rtol=1e-3, atol=1e-4,
     )  # fmt: skip
     table = Table(title=f"Targets at 7x7, 2 humans, 2 robots, batch {size}")
