@@ -102,7 +102,8 @@ class GradientRegression:
             self._adam.step()
             return Fit(loss.detach(), norm)
         finally:
-            self._adam.zero_grad()
+            for parameter in self._parameters:
+                parameter.grad = None
 
     def default_lr(self, *, sampled: bool) -> float:
         """The same for expectations and samples: errors of a batch are averaged anyway."""
