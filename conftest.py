@@ -28,6 +28,10 @@ hypothesis.settings.load_profile("deterministic")
 # threads that wait for each other make it ten times slower on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# To draw the pictures of a run takes half of a second; tests that look at them take the fixture
+# ``pictures``.
+os.environ.setdefault("EMPO_BLOCK_PLUGINS", "empo-pictures")
+
 # Files of tests are in memory where it has room: disks take milliseconds for each of thousands of
 # files that are synchronised.
 MEMORY = Path("/dev/shm")
@@ -72,6 +76,17 @@ def pytest_collection_finish() -> None:
     """Spare later searches for garbage what lives to the end: libraries and thousands of tests."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Draw the pictures of finished runs, as where no plugin is blocked."""
+    from empo_core.config import installed
+
+    monkeypatch.delenv("EMPO_BLOCK_PLUGINS")
+    installed.cache_clear()
+    yield
+    installed.cache_clear()
 
 
 @pytest.fixture

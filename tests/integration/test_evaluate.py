@@ -253,6 +253,7 @@ def made_elsewhere(run: Path) -> None:
     file.write_text(yaml.safe_dump(config))
 
 
+@pytest.mark.slow
 def test_latent_agents_are_played_from_a_checkpoint_too(latent: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(latent, tmp_path / latent.name))
     saved = evaluate_run(run, episodes=2).evaluation
@@ -275,6 +276,7 @@ def test_robots_in_a_world_and_exact_are_asked_about_goals(tmp_path: Path) -> No
         evaluate_run(solved, checkpoint="best")
 
 
+@pytest.mark.slow
 def test_learned_robots_know_what_to_do_in_every_start(tmp_path: Path) -> None:
     power = {"kind": "power", "algorithm": {"name": "exact", "params": {"rollouts": 0}}}
     learner = {"total_steps": 40, "human_prior": "uniform", "values": TABLES}

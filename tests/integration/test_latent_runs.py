@@ -261,7 +261,7 @@ def test_looking_changes_nothing(tmp_path: Path, usual: Experiment) -> None:
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
-def test_a_run_ends_where_it_is_solved(tmp_path: Path) -> None:
+def test_a_run_ends_where_it_is_solved(tmp_path: Path, pictures: None) -> None:
     run = small(
         tmp_path,
         reporting={"solved_at": -1e9, "solved_evaluations": 1, "videos": 1, "evaluate": ["policy"]},
@@ -575,7 +575,7 @@ def test_an_option_changes_the_run(tmp_path: Path, usual: Experiment, name: str)
 
 
 @pytest.mark.slow
-def test_reports_are_as_long_and_as_often_as_asked_for(tmp_path: Path) -> None:
+def test_reports_are_as_long_and_as_often_as_asked_for(tmp_path: Path, pictures: None) -> None:
     run = small(
         tmp_path,
         reporting={"videos": 1, "evaluation_episodes": 2, "evaluate": ["policy"]},
