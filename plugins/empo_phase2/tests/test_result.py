@@ -18,6 +18,7 @@ from rich.console import Console
 
 from empo_core.protocols import Result
 from empo_core.types import AgentSpec
+from empo_learning.loop import RunRecord
 from empo_phase2.behaviour import build_networks
 from empo_phase2.compare import Comparison
 from empo_phase2.params import Phase2Params
@@ -55,12 +56,10 @@ def result_of(*, compared: bool, **changes: Any) -> Phase2Result:
         "params": params,
         "spec": world.spec,
         "played": world,
-        "steps": 30,
+        "record": RunRecord(directory=Path("run"), seed=0, steps=30, seconds=1.25),
         "env_steps": 480,
-        "seconds": 1.25,
         "root": learned(world.initial_state()[None], torch.tensor([4])),
         "losses": LOSSES,
-        "doubts": [],
         "weights": {f"q_r.{name}": tensor for name, tensor in network.state_dict().items()},
         "inspection": lambda _: pytest.fail("these results are not inspected"),
         "comparison": comparison,
@@ -97,8 +96,8 @@ def test_the_summary_is_json_and_says_what_is_true_at_the_start() -> None:
 
 
 def test_the_profile_has_the_stages_where_they_were_measured() -> None:
-    stage_ms = {"stage1_collect": 0.25, "stage2_encode": 0.5}
-    assert result_of(compared=False, stage_ms=stage_ms).profile() == stage_ms
+    part_ms = {"stage1_collect": 0.25, "stage2_encode": 0.5}
+    assert result_of(compared=False, part_ms=part_ms).profile() == part_ms
     with pytest.raises(ValueError, match="profile_batching_interval"):
         result_of(compared=False).profile()
 

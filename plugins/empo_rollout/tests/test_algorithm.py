@@ -157,7 +157,7 @@ def test_a_saved_policy_normalises_as_the_run_did(tmp_path: Path) -> None:
         assert torch.equal(found.value, expected.value)
         assert torch.equal(found.distribution.mode, expected.distribution.mode)
     # Returns are what the environment paid, far below what is left of it when it is normalised.
-    assert result.evaluations[-1][2].mean_return < -500
+    assert result.evaluations[-1].returns.mean_return < -500
 
 
 class Pixels(gymnasium.Env[np.ndarray, np.int64]):

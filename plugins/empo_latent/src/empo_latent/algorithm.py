@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,8 +27,8 @@ from empo_latent.params import LatentParams
 from empo_latent.planner import discounts, planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
-from empo_latent.result import MODEL, LatentResult
-from empo_latent.run_components import ProgressMark, RunComponents
+from empo_latent.result import MODEL, LatentResult, evaluation_rows, newest_videos
+from empo_latent.run_components import RunComponents
 from empo_latent.types import MultiTaskSpec
 from empo_latent.update import Updater
 from empo_learning.allocator import keep_freed_memory
@@ -84,17 +83,17 @@ class LatentAlgorithm(Algorithm):
                 vector.close()
         repeats = [vector.spec.action_repeats[task] for task in vector.task_of.tolist()]
         return LatentResult(
+            record=loop.record,
+            evaluations=evaluation_rows(vector.spec.tasks, learner.evaluations),
+            reporting=params.reporting,
+            time_shares=parts.timers.shares(),
+            part_ms=parts.timers.mean_ms(learner.updates_made),
+            action_repeat=sum(repeats) / len(repeats),
             model=parts.model,
             params=params,
             spec=vector.spec,
-            seed=context.seed,
-            action_repeat=sum(repeats) / len(repeats),
-            history=[
-                ProgressMark(steps, updates, seconds, math.nan if mean is None else mean)
-                for (steps, updates, mean), seconds in zip(learner.history, loop.lines, strict=True)
-            ],
-            evaluations=learner.evaluations,
-            time_shares=parts.timers.shares(),
+            updates=learner.updates_made,
+            videos=newest_videos(learner.evaluations),
         )
 
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:

@@ -201,8 +201,13 @@ class Problem:
             )
         for member in members_of(self.world):
             check_reach(member, self.params.theory)
-            if message := warning(member, self.params.theory):
-                log.warning("%s", message)
+        for message in self.warnings():
+            log.warning("%s", message)
+
+    def warnings(self) -> list[str]:
+        """Warnings of terminal states that robots are drawn to."""
+        texts = (warning(member, self.params.theory) for member in members_of(self.world))
+        return [text for text in texts if text]
 
     def describe(self, row: Tensor) -> str:
         """A state for people, as the learner stores it."""
@@ -305,13 +310,12 @@ class Phase2(Algorithm):
             params=params,
             spec=encoder.world.spec,
             played=problem.world,
-            steps=learner.steps,
+            record=loop.record,
             env_steps=env_steps,
-            seconds=loop.seconds,
             root=estimate(initial.states, left).expected(initial.prob),
             losses=learner.losses,
-            stage_ms=learner.profile(),
-            doubts=warnings,
+            part_ms=learner.profile(),
+            warnings=[*problem.warnings(), *warnings],
             weights=values.published(),
             inspection=partial(self._inspect, problem, estimate, encoder, comparison),
             comparison=comparison,

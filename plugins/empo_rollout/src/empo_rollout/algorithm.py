@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from empo_learning.compute import require_device
 from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
+from empo_learning.result import EvaluationRow
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
 from empo_learning.timers import Timers
 from empo_rollout.buffer import SegmentBuffer
@@ -45,7 +45,7 @@ from empo_rollout.policy import ActorCritic, ObservationNormalisation, blank_pol
 from empo_rollout.policyfile import POLICY, load_policy
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
-from empo_rollout.result import Mark, RolloutResult
+from empo_rollout.result import RolloutResult
 from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
 from empo_world_environments.params import PowerReward, WorldParams
@@ -179,18 +179,17 @@ class RolloutAlgorithm(Algorithm):
         policy.normalisation = _normalisation(collector.normaliser)
         policy.to(device)
         return RolloutResult(
+            record=loop.record,
+            evaluations=[EvaluationRow(steps, {}, done) for _, steps, done in learner.evaluations],
+            reporting=reporting,
+            time_shares=timers.shares(),
+            part_ms=timers.mean_ms(learner.iteration),
+            action_repeat=env_spec.action_repeat,
             policy=policy,
             params=params.policy,
             env_spec=env_spec,
             iterations=learner.iteration,
-            history=[
-                Mark(steps, seconds, *(math.nan if mean is None else mean for mean in means))
-                for (steps, *means), seconds in zip(learner.history, loop.lines, strict=True)
-            ],
-            evaluations=learner.evaluations,
             reasons=learner.episode_statistics.reasons,
-            time_shares=timers.shares(),
-            reporting=reporting,
             humans_of=context.world if _humans_learn(params) else None,
             warnings=[
                 *warnings_before(params, plan, env_spec),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from empo_core.protocols.environments import VectorEnv
 from empo_environments.normalisation import Normaliser
+from empo_learning.evaluation.returns import ReturnSummary
 from empo_learning.randomness import seeded
 from empo_rollout.collector import policy_step, refuse_non_finite
 from empo_rollout.params import ComputeParams
@@ -23,25 +24,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(ReturnSummary):
     """Statistics of an evaluation's episodes; with several agents, each one's part is an episode.
 
     Attributes:
-        episodes: How many were played.
-        mean_return: Mean sum of rewards.
-        standard_error: Of that mean.
-        min_return: The least.
-        max_return: The greatest.
-        mean_length: Mean number of steps.
         reasons: Share of the episodes that ended for each reason.
     """
 
-    episodes: int
-    mean_return: float
-    standard_error: float
-    min_return: float
-    max_return: float
-    mean_length: float
     reasons: dict[str, float]
 
     def metrics(self) -> dict[str, float]:

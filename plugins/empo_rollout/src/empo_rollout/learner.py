@@ -14,7 +14,6 @@ from empo_core.errors import CollectError
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
-from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.distributed import Group
 from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
 from empo_learning.learner import Evaluated, EvaluationInterrupted, Learner
@@ -38,8 +37,6 @@ class RolloutLearner(Learner):
     Attributes:
         iteration: Rollouts learned from so far.
         steps: Steps of all agents so far, over all ranks.
-        history: Steps, mean return and mean length of the newest episodes, at each line of the
-            log; None before any episode has ended.
         evaluations: Iteration, steps and outcome of each evaluation.
         episode_statistics: As of the newest line of the log, over all ranks.
         watch: Looks at rollouts for what to warn of.
@@ -68,7 +65,6 @@ class RolloutLearner(Learner):
         self._shares: Mapping[str, float] = {}
         self.iteration = self.steps = 0
         self.total_steps = params.total_steps
-        self.history: BoundedCurve[tuple[int, float | None, float | None]] = BoundedCurve()
         self.evaluations: list[tuple[int, int, Evaluation]] = []
         self.episode_statistics = episodes.statistics()
 
@@ -123,7 +119,6 @@ class RolloutLearner(Learner):
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update, and about episodes."""
         self.episode_statistics = ended = self._episodes.statistics(self._group)
-        self.history.append((self.steps, ended.mean_return, ended.mean_length))
         numbers = {**self._numbers, **ended.metrics(), "time/iteration": float(self.iteration)}
         environments = seconds.get("rollout/env", 0.0) + seconds.get("rollout/send", 0.0)
         if environments:
@@ -168,7 +163,6 @@ class RolloutLearner(Learner):
         return {
             "iteration": self.iteration,
             "steps": self.steps,
-            "history": self.history.state_dict(),
             "evaluations": [[i, n, asdict(evaluation)] for i, n, evaluation in self.evaluations],
             "policy": self._policy.state_dict(),
             "ranks": self._group.gathered(rank_state),
@@ -185,7 +179,6 @@ class RolloutLearner(Learner):
         self.iteration = whole_number(state_dict["iteration"])
         self.steps = whole_number(state_dict["steps"])
         self._line_steps = self.steps
-        self.history.load_state_dict(state_dict["history"])
         self.evaluations = [(i, n, Evaluation(**data)) for i, n, data in state_dict["evaluations"]]
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(rank_state["updater"])

@@ -15,31 +15,40 @@ from empo_learning.statistics import interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReturns:
+class ReturnSummary:
+    """Returns and lengths of some episodes.
+
+    Attributes:
+        episodes: How many were played.
+        mean_return: Mean sum of rewards.
+        standard_error: Of that mean.
+        min_return: The least.
+        max_return: The greatest.
+        mean_length: Mean number of steps.
+    """
+
+    episodes: int
+    mean_return: float
+    standard_error: float
+    min_return: float
+    max_return: float
+    mean_length: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReturns(ReturnSummary):
     """Returns of the episodes of one group.
 
     Attributes:
         group: The group by heading, e.g. ``{"agent": "pursuer_0"}``.
-        episodes: How many were played.
-        mean_return: Mean sum of rewards.
-        standard_error: Of that mean; 0 with one episode.
         interval: 95 % confidence interval of the mean return, by Student's t distribution; None
             with one episode.
-        min_return: The least.
-        max_return: The greatest.
-        mean_length: Mean number of steps.
-        mean_length_standard_error: Of that mean; 0 with one episode.
+        mean_length_standard_error: Of the mean length; 0 with one episode.
         ends: Share of the episodes that ended for each reason.
     """
 
     group: dict[str, str]
-    episodes: int
-    mean_return: float
-    standard_error: float
     interval: tuple[float, float] | None
-    min_return: float
-    max_return: float
-    mean_length: float
     mean_length_standard_error: float
     ends: dict[str, float]
 
