@@ -345,7 +345,7 @@ def test_a_policy_acts_in_a_plain_loop(cartpole: Path) -> None:
     assert returns[0] == returns[1] >= 8
     with pytest.raises(CollectError, match="learned from 4 numbers"):
         load_agent(cartpole).act(np.zeros(3))
-    with pytest.raises(ConfigError, match="no agent 'two'"):
+    with pytest.raises(ConfigError, match="no 'two'"):
         load_agent(cartpole, member="two")
 
 

@@ -101,12 +101,14 @@ class LatentAlgorithm(Algorithm):
         tasks = tasks_of(self._params, context.environment, _environment_context(context))
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
-            return LatentPlayer(self._params, tasks, load_model(path).model)
-        model = self._model(self._spec(tasks), torch.Generator())
+            loaded = load_model(path)
+            return LatentPlayer(self._params, tasks, loaded.model, loaded.spec)
+        spec = self._spec(tasks)
+        model = self._model(spec, torch.Generator())
         with saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown) as state:
             model.fit_heads(state["model"])
             model.load_state_dict(state["model"])
-        return LatentPlayer(self._params, tasks, model)
+        return LatentPlayer(self._params, tasks, model, spec)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_rollout.agent import RolloutAgent
 from empo_rollout.evaluation import EvaluationPlan, outcomes
@@ -31,6 +30,7 @@ class RolloutPlayer(EpisodePlayer):
     ) -> None:
         """Prepare; no environment is made yet."""
         self._params, self._environments, self._policy = params, environments, policy
+        self.members = environments.spec.agents
 
     def play(
         self, *, episodes: int, seed: int, max_steps: int | None = None
@@ -41,8 +41,7 @@ class RolloutPlayer(EpisodePlayer):
         stands.
         """
         reporting = self._params.reporting
-        agents = self._environments.spec.agents
-        vector, episodes_each = self._environments.evaluation(episodes * len(agents))
+        vector, episodes_each = self._environments.evaluation(episodes * len(self.members))
         plan = EvaluationPlan(
             episodes_each=episodes_each,
             most_steps=reporting.evaluation_steps if max_steps is None else max_steps,
@@ -62,7 +61,7 @@ class RolloutPlayer(EpisodePlayer):
             with best_effort("closing the environments"):
                 vector.close()
         played = []
-        for index, name in enumerate(agents):
+        for index, name in enumerate(self.members):
             mine = outcome.agent == index
             if not mine.any():
                 continue  # An agent that never acted.
@@ -77,16 +76,11 @@ class RolloutPlayer(EpisodePlayer):
             )
         return played
 
-    def agent(self, member: str | None = None) -> RolloutAgent:
-        """One agent of the environments; see ``EpisodePlayer.agent``."""
-        spec = self._environments.spec
-        name = spec.agents[0] if member is None else member
-        if name not in spec.agents:
-            raise ConfigError(f"there is no agent {name!r}; there are {', '.join(spec.agents)}")
+    def _agent(self, number: int) -> RolloutAgent:
         return RolloutAgent(
             self._policy,
-            spec,
-            spec.agents.index(name),
+            self._environments.spec,
+            number,
             self._params.compute,
             deterministic=self._params.reporting.deterministic,
         )
