@@ -19,11 +19,12 @@ from rich.console import Console
 from empo_core.protocols import Result
 from empo_core.types import AgentSpec
 from empo_learning.loop import RunRecord
+from empo_learning.saved_model import MODEL
 from empo_phase2.behaviour import build_networks
 from empo_phase2.compare import Comparison
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import load_policy
-from empo_phase2.result import POLICY, Phase2Result, as_csv
+from empo_phase2.result import Phase2Result, as_csv
 
 pytestmark = pytest.mark.usefixtures("components")
 
@@ -162,7 +163,7 @@ def test_a_curve_as_csv_has_a_line_per_step_and_gaps_where_nothing_is_known() ->
 @pytest.mark.parametrize("compared", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_files_are_saved_and_saved_again(tmp_path: Path, compared: bool) -> None:
     result = result_of(compared=compared)
-    names = {"values.json", POLICY, "losses.csv"} | ({"gap.csv"} if compared else set())
+    names = {"values.json", MODEL, "losses.csv"} | ({"gap.csv"} if compared else set())
     drawn = ["losses", "gap", "values"] if compared else ["losses"]
     names |= {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg")}
     for _ in range(2):
@@ -185,7 +186,7 @@ def test_the_policy_can_be_loaded_again(tmp_path: Path) -> None:
     result = result_of(compared=False)
     result.save(tmp_path)
     world = DoorWorld()
-    policy = load_policy(tmp_path / POLICY, world)
+    policy = load_policy(tmp_path / MODEL, world)
     chances = policy.policy(world.initial_state()[None], torch.tensor([4]))
     assert chances.shape == (1, 2)
     assert float(chances.sum()) == pytest.approx(1)
@@ -195,7 +196,7 @@ def test_a_run_without_training_has_no_curves(tmp_path: Path) -> None:
     result = result_of(compared=False, losses=[])
     result.save(tmp_path)
     assert result.summary()["losses"] == {}
-    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"values.json", POLICY}
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"values.json", MODEL}
 
 
 def test_pictures_show_what_was_learned() -> None:

@@ -54,8 +54,8 @@ def test_untrained_policies_span_the_range_and_saved_ones_act_the_same(tmp_path:
     drawn = distribution(policy, 4000).sample()
     assert abs(float(drawn[:, 0].mean()) + 250) < 3
     assert abs(float(drawn[:, 0].std()) - 50) < 3
-    save_policy(tmp_path / "policy.safetensors", policy, PolicyParams(), SPEC)
-    loaded = load_policy(tmp_path / "policy.safetensors", SPEC).policy
+    save_policy(tmp_path / "model.safetensors", policy, PolicyParams(), SPEC)
+    loaded = load_policy(tmp_path / "model.safetensors", SPEC).policy
     assert torch.equal(distribution(loaded, 2).mode, distribution(policy, 2).mode)
 
 

@@ -145,7 +145,7 @@ def test_a_saved_policy_normalises_as_the_run_did(tmp_path: Path) -> None:
     result: Any = run(config(tmp_path, environment="gymnasium/Pendulum-v1", normalise={}))
     (directory,) = (tmp_path / "runs").iterdir()
     state = Checkpoints(directory / "checkpoints").newest()[1]["learner"]  # type: ignore[index]
-    policy = load_policy(directory / "results" / "policy.safetensors").policy
+    policy = load_policy(directory / "results" / "model.safetensors").policy
     moments = Moments.from_state_dict(state["ranks"][0]["normaliser"]["observations"])
     raw = 8 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     normalised = torch.from_numpy(normalise_observations(raw.numpy(), moments, 10.0))

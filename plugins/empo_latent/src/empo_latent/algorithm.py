@@ -27,7 +27,7 @@ from empo_latent.params import LatentParams
 from empo_latent.planner import discounts, planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
-from empo_latent.result import MODEL, LatentResult, evaluation_rows, newest_videos
+from empo_latent.result import LatentResult, evaluation_rows, newest_videos
 from empo_latent.run_components import RunComponents
 from empo_latent.types import MultiTaskSpec
 from empo_latent.update import Updater
@@ -35,6 +35,7 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
+from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import Video, save_videos
 from empo_learning.result import PICTURE, EpisodicResult, EvaluationRow
+from empo_learning.saved_model import MODEL
 
-MODEL = "model.safetensors"
 VIDEOS = "videos"
 
 

@@ -26,6 +26,8 @@ from empo_learning.finite import check_finite
 
 FORMAT, VERSION = "empo-model", 1
 KEY = "empo"
+MODEL = "model.safetensors"
+"""Name of the file in the results of a run, whatever its learner."""
 
 Spec = TypeVar("Spec")
 

@@ -17,6 +17,7 @@ from empo_core.tables import report_table
 from empo_core.types import WorldSpec
 from empo_learning.report import csv_text
 from empo_learning.result import LearnedResult
+from empo_learning.saved_model import MODEL
 from empo_phase2.compare import Comparison
 from empo_phase2.params import Phase2Params
 from empo_phase2.pictures import Curve, draw
@@ -25,7 +26,6 @@ from empo_phase2.values import ValueEstimates
 from empo_theory.inspection import Inspection, InspectionScope, or_achieved, q_r_words
 from empo_worlds.ensemble import members_of
 
-POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
 
 
@@ -97,7 +97,7 @@ class Phase2Result(LearnedResult):
         """Write values, the policy, and curves as tables."""
         directory.mkdir(parents=True, exist_ok=True)
         write_file(directory / "values.json", strict_json(self._root()) + "\n")
-        save_policy(directory / POLICY, self.params, self.played, self.weights)
+        save_policy(directory / MODEL, self.params, self.played, self.weights)
         if self.losses:
             write_file(directory / "losses.csv", as_csv(self.losses))
         if self.comparison is not None and self.comparison.history:

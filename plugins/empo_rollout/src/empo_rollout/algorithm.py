@@ -32,6 +32,7 @@ from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.result import EvaluationRow
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
+from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_rollout.buffer import SegmentBuffer
 from empo_rollout.collector import RolloutCollector, build_normaliser
@@ -42,7 +43,7 @@ from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
 from empo_rollout.policy import ActorCritic, ObservationNormalisation, blank_policy, build_policy
-from empo_rollout.policyfile import POLICY, load_policy
+from empo_rollout.policyfile import load_policy
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import RolloutResult
@@ -228,7 +229,7 @@ class RolloutAlgorithm(Algorithm):
         Raises:
             StorageError: if the run left no policy.
         """
-        path = context.directory / RESULTS / POLICY
+        path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
             return load_policy(path, env_spec).policy
         policy = build_policy(self._params.policy, env_spec, generator=torch.Generator())

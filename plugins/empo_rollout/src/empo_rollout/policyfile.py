@@ -15,8 +15,6 @@ from empo_learning.saved_model import load_weights, read_model, rebuilding, writ
 from empo_rollout.params import PolicyParams
 from empo_rollout.policy import Networks, ObservationNormalisation, blank_policy
 
-POLICY = "policy.safetensors"
-
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicy:

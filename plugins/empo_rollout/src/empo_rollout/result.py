@@ -11,10 +11,11 @@ from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.world_content import identity
 from empo_learning.result import EpisodicResult
+from empo_learning.saved_model import MODEL
 from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams
 from empo_rollout.policy import Networks
-from empo_rollout.policyfile import POLICY, save_policy
+from empo_rollout.policyfile import save_policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class RolloutResult(EpisodicResult):
         """Write the policy and the learning curves."""
         super().save(directory)
         world = None if self.humans_of is None else identity(self.humans_of)
-        save_policy(directory / POLICY, self.policy, self.params, self.env_spec, world=world)
+        save_policy(directory / MODEL, self.policy, self.params, self.env_spec, world=world)
 
     def _cells(self, returns: Evaluation) -> dict[str, str]:
         ends = [f"{name} {share:.0%}" for name, share in returns.reasons.items() if share]
