@@ -15,7 +15,6 @@ from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import Video, save_videos
 from empo_learning.result import PICTURE, EpisodicResult, EvaluationRow
-from empo_learning.saved_model import MODEL
 
 VIDEOS = "videos"
 
@@ -38,15 +37,6 @@ class LatentResult(EpisodicResult):
     updates: int
     videos: Sequence[Video] = ()
 
-    def summary(self) -> dict[str, Any]:
-        """The result as JSON data."""
-        return super().summary() | {"updates": self.updates, "parameters": self._num_parameters}
-
-    def save(self, directory: Path) -> None:
-        """Write the model and the learning curves."""
-        super().save(directory)
-        save_model(directory / MODEL, self.model, self.params, self.spec)
-
     def draw(self, directory: Path) -> None:
         """Write the learning curves as a picture, and the videos."""
         with best_effort(f"drawing {PICTURE}"):
@@ -54,16 +44,21 @@ class LatentResult(EpisodicResult):
         with best_effort("writing the videos"):
             save_videos(self.videos, directory / VIDEOS)
 
-    @property
-    def _num_parameters(self) -> int:
-        return sum(weight.numel() for weight in self.model.parameters() if weight.requires_grad)
+    def _save_model(self, path: Path) -> None:
+        save_model(path, self.model, self.params, self.spec)
+
+    def _details(self) -> dict[str, Any]:
+        return {"updates": self.updates, "parameters": self._num_parameters}
+
+    def _work(self) -> str:
+        return f"{self.updates:,} updates of {self._num_parameters:,} parameters"
 
     def _cells(self, returns: ReturnStatistics) -> dict[str, str]:
         return {} if returns.success is None else {"success": f"{returns.success:.0%}"}
 
-    def _effort(self) -> str:
-        updates = f"{self.updates:,} updates of {self._num_parameters:,} parameters"
-        return f"{super()._effort()}, {updates}"
+    @property
+    def _num_parameters(self) -> int:
+        return sum(weight.numel() for weight in self.model.parameters() if weight.requires_grad)
 
 
 def evaluation_rows(

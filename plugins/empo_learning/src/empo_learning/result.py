@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ from empo_learning.evaluation.returns import ReturnSummary
 from empo_learning.loop import RunRecord, TrainingRow
 from empo_learning.params import ScoredReporting
 from empo_learning.report import csv_text, time_table
+from empo_learning.saved_model import MODEL
 from empo_pictures.figures import new_figure, write_figure
 from empo_pictures.notebooks import NotebookReport
 
@@ -76,8 +77,10 @@ class EvaluationRow(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodicResult(LearnedResult):
+class EpisodicResult(LearnedResult, ABC):
     """The result of a learner whose evaluations are returns of whole episodes.
+
+    Abstract methods are what each learner has of its own.
 
     Attributes:
         evaluations: All groups of each evaluation, the newest evaluation last.
@@ -115,17 +118,19 @@ class EpisodicResult(LearnedResult):
             "evaluation": self._evaluation(),
             "solved": self.solved,
             "warnings": list(self.warnings),
+            **self._details(),
         }
 
     def report(self) -> RenderableType:
         """Tables for people."""
         tables = [self._table()] if self.evaluations else []
-        effort = self._effort() if self.record.steps else "nothing was done"
+        effort = f"{self._effort()}, {self._work()}" if self.record.steps else "nothing was done"
         return Group(*tables, *self.warning_texts(), time_table(self.time_shares), effort)
 
     def save(self, directory: Path) -> None:
-        """Write the learning curves as tables."""
+        """Write the model, and the learning curves as tables."""
         directory.mkdir(parents=True, exist_ok=True)
+        self._save_model(directory / MODEL)
         write_file(directory / TRAINING, csv_text(TrainingRow._fields, self.record.history))
         headings = list(self.evaluations[0].group) if self.evaluations else []
         names = ["steps", "environment_steps", *headings]
@@ -139,12 +144,10 @@ class EpisodicResult(LearnedResult):
 
     def figure(self) -> Figure:
         """Mean returns over steps of environments, with a panel per first heading of groups."""
-        panels = [
-            (title, list(rows))
-            for title, rows in groupby(sorted(self.evaluations, key=_title), key=_title)
-        ] or [("", [])]
+        panels = list(dict.fromkeys(map(_title, self.evaluations))) or [""]
         figure, all_axes = new_figure(rows=len(panels), height=1 + 2.6 * len(panels))
-        for axes, (title, rows) in zip(all_axes, panels, strict=True):
+        for axes, title in zip(all_axes, panels, strict=True):
+            rows = [row for row in self.evaluations if _title(row) == title]
             if len(panels) == 1:
                 history = self.record.history
                 steps = [self._environment_steps(row.steps) for row in history]
@@ -170,9 +173,21 @@ class EpisodicResult(LearnedResult):
             axes.legend()
         return figure
 
+    @abstractmethod
+    def _save_model(self, path: Path) -> None:
+        """Write what was learned into a file."""
+
+    @abstractmethod
+    def _details(self) -> dict[str, Any]:
+        """Entries of the summary."""
+
+    @abstractmethod
+    def _work(self) -> str:
+        """How much was learned, for people."""
+
+    @abstractmethod
     def _cells(self, returns: Any) -> dict[str, str]:
-        """Cells of the evaluation's table by heading that not every learner has."""
-        return {}
+        """Cells of the evaluation's table by heading."""
 
     def _effort(self) -> str:
         """What was done in which time."""

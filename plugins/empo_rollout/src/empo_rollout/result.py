@@ -11,7 +11,6 @@ from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.world_content import identity
 from empo_learning.result import EpisodicResult
-from empo_learning.saved_model import MODEL
 from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams
 from empo_rollout.policy import Networks
@@ -38,20 +37,16 @@ class RolloutResult(EpisodicResult):
     reasons: Mapping[str, int]
     humans_of: WorldModel | None = None
 
-    def summary(self) -> dict[str, Any]:
-        """The result as JSON data."""
-        ended = {"iterations": self.iterations, "episodes_ended": dict(self.reasons)}
-        return super().summary() | ended
-
-    def save(self, directory: Path) -> None:
-        """Write the policy and the learning curves."""
-        super().save(directory)
+    def _save_model(self, path: Path) -> None:
         world = None if self.humans_of is None else identity(self.humans_of)
-        save_policy(directory / MODEL, self.policy, self.params, self.env_spec, world=world)
+        save_policy(path, self.policy, self.params, self.env_spec, world=world)
+
+    def _details(self) -> dict[str, Any]:
+        return {"iterations": self.iterations, "episodes_ended": dict(self.reasons)}
+
+    def _work(self) -> str:
+        return f"{self.iterations:,} iterations"
 
     def _cells(self, returns: Evaluation) -> dict[str, str]:
         ends = [f"{name} {share:.0%}" for name, share in returns.reasons.items() if share]
         return {"ended": ", ".join(ends)}
-
-    def _effort(self) -> str:
-        return f"{super()._effort()}, {self.iterations:,} iterations"
