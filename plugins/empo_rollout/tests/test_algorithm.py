@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from rich.console import Console
 
 from empo_core.components import build
 from empo_core.config import RunConfig
@@ -342,11 +344,25 @@ def test_check_refuses_what_does_not_fit_without_running() -> None:
         algorithm.check(None)
 
 
-def test_a_run_stops_once_it_is_good_enough(tmp_path: Path) -> None:
+def test_a_run_stops_once_it_is_good_enough_and_reports_it(tmp_path: Path) -> None:
     reporting = {"evaluation_interval": 1, "solved_at": 1.0, "solved_evaluations": 2}
     result: Any = run(config(tmp_path, reporting=reporting))
     assert result.iterations == 2
     assert result.summary()["solved"] is True
+    profile = result.profile()
+    assert profile["rollout"] >= profile["rollout/env"] > 0 < profile["train"]
+    console = Console(width=120, file=io.StringIO())
+    console.print(result.report())
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Evaluation after 32 environment steps" in said
+    assert "2 iterations" in said
+    assert "solved (at least 1)" in said
+    rows = {
+        name: (result.record.directory / "results" / f"{name}.csv").read_text().splitlines()
+        for name in ("curve", "training")
+    }
+    assert rows["curve"][0].startswith("steps,environment_steps,mean_return,")
+    assert len(rows["curve"]) == len(rows["training"]) == 3
 
 
 @pytest.mark.parametrize("tail", ["bootstrap", "drop"])
