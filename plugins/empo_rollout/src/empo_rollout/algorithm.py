@@ -181,7 +181,7 @@ class RolloutAlgorithm(Algorithm):
         policy.to(device)
         return RolloutResult(
             record=loop.record,
-            evaluations=[EvaluationRow(steps, {}, done) for _, steps, done in learner.evaluations],
+            evaluations=[EvaluationRow(steps, {}, done) for steps, done in learner.evaluations],
             reporting=reporting,
             time_shares=timers.shares(),
             part_ms=timers.mean_ms(learner.iteration),

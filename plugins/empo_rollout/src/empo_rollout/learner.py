@@ -8,27 +8,30 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 import torch
+from pydantic import TypeAdapter
 
-from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
 from empo_learning.distributed import Group
 from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
+from empo_learning.evaluation.returns import GroupReturns, returns_of
 from empo_learning.learner import Evaluated, EvaluationInterrupted, Learner
 from empo_learning.randomness import seeded
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
-from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
+from empo_rollout.player import RolloutPlayer
 from empo_rollout.policy import ActorCritic
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.run_warnings import RolloutWatch
 
 log = logging.getLogger(__name__)
+
+RETURNS = TypeAdapter(GroupReturns)
 
 
 class RolloutLearner(Learner):
@@ -37,7 +40,7 @@ class RolloutLearner(Learner):
     Attributes:
         iteration: Rollouts learned from so far.
         steps: Steps of all agents so far, over all ranks.
-        evaluations: Iteration, steps and outcome of each evaluation.
+        evaluations: Steps and returns of each evaluation.
         episode_statistics: As of the newest line of the log, over all ranks.
         watch: Looks at rollouts for what to warn of.
     """
@@ -65,7 +68,7 @@ class RolloutLearner(Learner):
         self._shares: Mapping[str, float] = {}
         self.iteration = self.steps = 0
         self.total_steps = params.total_steps
-        self.evaluations: list[tuple[int, int, Evaluation]] = []
+        self.evaluations: list[tuple[int, GroupReturns]] = []
         self.episode_statistics = episodes.statistics()
 
     @property
@@ -144,9 +147,14 @@ class RolloutLearner(Learner):
         evaluation = self._group.shared(evaluation)
         if evaluation is None:
             raise EvaluationInterrupted
-        self.evaluations.append((self.iteration, self.steps, evaluation))
+        self.evaluations.append((self.steps, evaluation))
         log.info("evaluation after %s steps: %s", f"{self.steps:,}", evaluation)
-        return Evaluated(evaluation.metrics(), evaluation.mean_return)
+        numbers = {
+            "eval/return_mean": evaluation.mean_return,
+            "eval/return_standard_error": evaluation.standard_error,
+            "eval/length_mean": evaluation.mean_length,
+        }
+        return Evaluated(numbers, evaluation.mean_return)
 
     def state_dict(self, *, midway: bool) -> StateDict:
         """State that all ranks share, and the state of each rank.
@@ -163,7 +171,7 @@ class RolloutLearner(Learner):
         return {
             "iteration": self.iteration,
             "steps": self.steps,
-            "evaluations": [[i, n, asdict(evaluation)] for i, n, evaluation in self.evaluations],
+            "evaluations": [[steps, asdict(returns)] for steps, returns in self.evaluations],
             "policy": self._policy.state_dict(),
             "ranks": self._group.gathered(rank_state),
         }
@@ -179,7 +187,9 @@ class RolloutLearner(Learner):
         self.iteration = whole_number(state_dict["iteration"])
         self.steps = whole_number(state_dict["steps"])
         self._line_steps = self.steps
-        self.evaluations = [(i, n, Evaluation(**data)) for i, n, data in state_dict["evaluations"]]
+        self.evaluations = [
+            (steps, RETURNS.validate_python(data)) for steps, data in state_dict["evaluations"]
+        ]
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(rank_state["updater"])
         if rank >= len(ranks):
@@ -203,31 +213,19 @@ class RolloutLearner(Learner):
             return False
         return self._collector.load_state_dict(collector)
 
-    def _played(self, episodes: int) -> Evaluation:
+    def _played(self, episodes: int) -> GroupReturns:
+        """Returns of about so many episodes of all agents together."""
+        player = RolloutPlayer(
+            self._params,
+            self._environments,
+            self._policy,
+            device=self._group.device(self._params.compute.device),
+            normaliser=self._collector.normaliser,
+        )
         seed = stream(self._seed, Stream.EVALUATION, self.iteration)
         with seeded(seed):
-            return self._outcomes(episodes, seed_of(seed))
-
-    def _outcomes(self, episodes: int, seed: int) -> Evaluation:
-        vector, episodes_each = self._environments.evaluation(episodes)
-        try:
-            outcome = outcomes(
-                self._policy,
-                vector,
-                EvaluationPlan(
-                    episodes_each=episodes_each,
-                    most_steps=self._params.reporting.evaluation_steps,
-                    deterministic=self._params.reporting.deterministic,
-                ),
-                seed=seed,
-                compute=self._params.compute,
-                device=self._group.device(self._params.compute.device),
-                normaliser=self._collector.normaliser,
-            )
-            return outcome.statistics(vector.spec.reasons)
-        finally:
-            with best_effort("closing the environments of an evaluation"):
-                vector.close()
+            played = player.play(episodes=-(-episodes // len(player.members)), seed=seed_of(seed))
+        return returns_of(played, {})
 
 
 def status(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:

@@ -1,22 +1,19 @@
-"""Episodes of a finished or interrupted run, in environments of its own."""
+"""Episodes of a run, while it learns and afterwards, in environments of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from empo_core.best_effort import best_effort
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
+from empo_environments.normalisation import Normaliser
 from empo_rollout.agent import RolloutAgent
-from empo_rollout.evaluation import EvaluationPlan, outcomes
+from empo_rollout.evaluation import EvaluationPlan, play
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.policy import ActorCritic
-
-UNFINISHED = "unfinished"
-"""Reason of episodes that had not ended when waiting ended."""
 
 
 class RolloutPlayer(EpisodePlayer):
@@ -26,10 +23,25 @@ class RolloutPlayer(EpisodePlayer):
     """
 
     def __init__(
-        self, params: RolloutParams, environments: EnvironmentFactory, policy: ActorCritic
+        self,
+        params: RolloutParams,
+        environments: EnvironmentFactory,
+        policy: ActorCritic,
+        *,
+        device: torch.device | None = None,
+        normaliser: Normaliser | None = None,
     ) -> None:
-        """Prepare; no environment is made yet."""
+        """Prepare; no environment is made yet.
+
+        Args:
+            params: Of the run.
+            environments: Makes its environments.
+            policy: Who acts.
+            device: Where the policy is; None: on the CPU.
+            normaliser: Normalises observations for a policy that does not do so itself.
+        """
         self._params, self._environments, self._policy = params, environments, policy
+        self._device, self._normaliser = device or torch.device("cpu"), normaliser
         self.members = environments.spec.agents
 
     def play(
@@ -48,33 +60,18 @@ class RolloutPlayer(EpisodePlayer):
             deterministic=reporting.deterministic,
         )
         try:
-            outcome = outcomes(
+            return play(
                 self._policy,
                 vector,
                 plan,
                 seed=seed,
                 compute=self._params.compute,
-                device=torch.device("cpu"),
+                device=self._device,
+                normaliser=self._normaliser,
             )
-            reasons = [*vector.spec.reasons, UNFINISHED]  # At -1.
         finally:
-            with best_effort("closing the environments"):
+            with best_effort("closing the environments of an evaluation"):
                 vector.close()
-        played = []
-        for index, name in enumerate(self.members):
-            mine = outcome.agent == index
-            if not mine.any():
-                continue  # An agent that never acted.
-            counts = np.bincount(outcome.reasons[mine] % len(reasons), minlength=len(reasons))
-            played.append(
-                PlayedEpisodes(
-                    group={"agent": name},
-                    returns=outcome.returns[mine],
-                    lengths=outcome.lengths[mine],
-                    ends={name: int(n) for name, n in zip(reasons, counts, strict=True) if n},
-                )
-            )
-        return played
 
     def _agent(self, number: int) -> RolloutAgent:
         return RolloutAgent(

@@ -10,8 +10,8 @@ from typing import Any
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.world_content import identity
+from empo_learning.evaluation.returns import GroupReturns
 from empo_learning.result import EpisodicResult
-from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams
 from empo_rollout.policy import Networks
 from empo_rollout.policyfile import save_policy
@@ -47,6 +47,6 @@ class RolloutResult(EpisodicResult):
     def _work(self) -> str:
         return f"{self.iterations:,} iterations"
 
-    def _cells(self, returns: Evaluation) -> dict[str, str]:
-        ends = [f"{name} {share:.0%}" for name, share in returns.reasons.items() if share]
+    def _cells(self, returns: GroupReturns) -> dict[str, str]:
+        ends = [f"{name} {share:.0%}" for name, share in returns.ends.items()]
         return {"ended": ", ".join(ends)}
