@@ -221,8 +221,8 @@ class Loop:
         _refuse_non_finite(metrics, learner.steps)
         speeds = self._speeds(lap)
         means = (metrics.get(f"episode/{name}_mean") for name in ("return", "length"))
-        known = (mean if isinstance(mean, float) else None for mean in means)
-        self._history.append(TrainingRow(learner.steps, self.seconds, *known))
+        numbers = (mean if isinstance(mean, float) else None for mean in means)
+        self._history.append(TrainingRow(learner.steps, self.seconds, *numbers))
         self._logged = learner.updates
         self._report(lambda: self._context.tracker.log(learner.steps, {**metrics, **speeds}))
         parts = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.status()]

@@ -55,9 +55,9 @@ class RolloutAgent(Agent):
         Raises:
             CollectError: if the observation has not as many numbers as in the run.
         """
-        seen = self._spec.observations
+        spec = self._spec.observations
         row = observation_row(
-            np.asarray(observation), words=seen.words, dtype=seen.dtype, picture=seen.grid
+            np.asarray(observation), words=spec.words, dtype=spec.dtype, picture=spec.grid
         )
         rows = observation_tensor(row[None], torch.device("cpu"))
         options = None if mask is None else torch.from_numpy(np.asarray(mask, bool))[None]

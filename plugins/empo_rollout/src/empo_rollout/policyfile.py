@@ -54,9 +54,9 @@ def save_policy(
         NonFiniteError: if a weight is not finite.
         StorageError: if the disk refuses, or something else has that place.
     """
-    one = replace(env_spec, num_envs=1, num_blocks=1)
+    single = replace(env_spec, num_envs=1, num_blocks=1)
     described = params.model_dump(mode="json")
-    write_model(Path(path), "rollout", described, one, policy.state_dict(), world=world)
+    write_model(Path(path), "rollout", described, single, policy.state_dict(), world=world)
 
 
 def load_policy(path: str | Path, env_spec: EnvSpec | None = None) -> SavedPolicy:
