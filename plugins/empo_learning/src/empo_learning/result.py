@@ -192,9 +192,10 @@ class EpisodicResult(LearnedResult, ABC):
     def _effort(self) -> str:
         """What was done in which time."""
         record = self.record
+        repeated = f" ({self._environment_steps(record.steps):,} of environments)"
         return (
-            f"{record.steps:,} steps ({self._environment_steps(record.steps):,} of environments) "
-            f"in {record.seconds:.1f} s: {record.steps / max(record.seconds, 1e-9):,.0f} steps/s"
+            f"{record.steps:,} steps{repeated * (self.action_repeat != 1)} in {record.seconds:.1f} "
+            f"s: {record.steps / max(record.seconds, 1e-9):,.0f} steps/s"
         )
 
     def _environment_steps(self, steps: int) -> int:
@@ -207,7 +208,7 @@ class EpisodicResult(LearnedResult, ABC):
             place = tree
             for name in [*row.group.values()][::-1]:
                 place = place.setdefault(name, {})
-            place |= asdict(row.returns)
+            place |= {k: value for k, value in asdict(row.returns).items() if k != "group"}
         return tree or None
 
     def _curve(self) -> Iterator[list[Any]]:
