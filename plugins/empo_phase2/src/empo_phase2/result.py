@@ -60,8 +60,9 @@ class Phase2Result(LearnedResult):
     @property
     def gap(self) -> dict[str, float]:
         """The last comparison; empty where there was none."""
-        history = self.comparison.history if self.comparison is not None else []
-        return dict(history[-1].metrics) if history else {}
+        if self.comparison is None or not self.comparison.history:
+            return {}
+        return dict(self.comparison.history[-1][1])
 
     def summary(self) -> dict[str, Any]:
         """The result as JSON data."""
@@ -101,8 +102,7 @@ class Phase2Result(LearnedResult):
         if self.losses:
             write_file(directory / "losses.csv", as_csv(self.losses))
         if self.comparison is not None and self.comparison.history:
-            gaps = [(gap.step, gap.metrics) for gap in self.comparison.history]
-            write_file(directory / "gap.csv", as_csv(gaps))
+            write_file(directory / "gap.csv", as_csv(self.comparison.history))
 
     def draw(self, directory: Path) -> None:
         """Write the curves as pictures."""
