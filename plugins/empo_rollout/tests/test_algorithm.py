@@ -108,7 +108,7 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 @pytest.mark.parametrize(
     ("keys", "stop"),
     [
-        ({}, 1),
+        ({"reporting": {"evaluation_interval": 1}}, 5),
         ({"policy": {"hidden": [8], "memory": "lstm", "memory_size": 4, "critic": "shared"}}, 3),
         pytest.param(
             {

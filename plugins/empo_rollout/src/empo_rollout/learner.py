@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 import torch
-from pydantic import TypeAdapter
 
 from empo_core.errors import CollectError
 from empo_core.random_streams import Stream, seed_of, stream
@@ -30,8 +29,6 @@ from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.run_warnings import RolloutWatch
 
 log = logging.getLogger(__name__)
-
-RETURNS = TypeAdapter(GroupReturns)
 
 
 class RolloutLearner(Learner):
@@ -188,7 +185,7 @@ class RolloutLearner(Learner):
         self.steps = whole_number(state_dict["steps"])
         self._line_steps = self.steps
         self.evaluations = [
-            (steps, RETURNS.validate_python(data)) for steps, data in state_dict["evaluations"]
+            (steps, GroupReturns(**data)) for steps, data in state_dict["evaluations"]
         ]
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(rank_state["updater"])
