@@ -131,7 +131,7 @@ def registry() -> Registry:
     rows: list[tuple[Any, str, Any, str]] = [
         ("algorithm", "fake", FakeParams, "FakeAlgorithm"),
         ("world_model", "grid", FakeWorldParams, "FakeWorld"),
-        ("tracker", "fake", Config, "FakeTracker"),
+        ("tracker", "fake", FakeParams, "FakeTracker"),
         ("tracker", "broken", Config, "BrokenTracker"),
     ]
     components = [
@@ -417,7 +417,7 @@ def test_runs_that_cannot_be_written_are_one_clear_error(
 ) -> None:
     (tmp_path / "file").touch()
     for place in ("file", "file/deeper"):
-        config = make(tmp_path, registry, f"runs={place}")
+        config = make(tmp_path, registry, f"runs={tmp_path / place}")
         with pytest.raises(StorageError, match="runs=FOLDER"):
             run(config, registry=registry)
 
@@ -425,7 +425,7 @@ def test_runs_that_cannot_be_written_are_one_clear_error(
 def test_a_tracker_that_cannot_finish_costs_a_warning(
     tmp_path: Path, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = make(tmp_path, registry, "trackers=[fake, broken, fake]")
+    config = make(tmp_path, registry, "trackers=[fake, broken, {name: fake, params: {ends: so}}]")
     done = Experiment.start(config, registry=registry)
     assert CALLS.count("finish finished") == 2
     assert read(done.directory / "status.json")["status"] == "finished"
