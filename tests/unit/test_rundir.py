@@ -429,7 +429,7 @@ def test_a_run_takes_a_dict_a_path_or_the_name_of_an_algorithm(
         run({"algorithm": {"name": "fake", "params": {"factr": 3.0}}}, registry=registry)
     with pytest.raises(ConfigError, match=r"^config: algorithm\.params\.factr: .*'factor'"):
         run("fake", factr=3.0, registry=registry)
-    with pytest.raises(ConfigError, match="^factor: "):
+    with pytest.raises(ConfigError, match=r"^factor: "):
         run(whole, factor=2.0, registry=registry)
 
 
