@@ -29,6 +29,7 @@ from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.loop import Loop, saved_state
+from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.doubts import doubts
@@ -39,7 +40,7 @@ from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
 from empo_phase2.problem import Problem
 from empo_phase2.quantities import Quantities
-from empo_phase2.result import POLICY, Phase2Result
+from empo_phase2.result import Phase2Result
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import LearnedReward, ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
@@ -111,13 +112,12 @@ class Phase2(Algorithm):
             params=params,
             spec=encoder.world.spec,
             played=problem.world,
-            steps=learner.steps,
+            record=loop.record,
             env_steps=env_steps,
-            seconds=loop.seconds,
             root=estimate(initial.states, left).expected(initial.prob),
             losses=learner.losses,
-            stage_ms=learner.profile(),
-            doubts=warnings,
+            part_ms=learner.profile(),
+            warnings=[*problem.warnings(), *warnings],
             weights=values.published(),
             inspection=partial(self._inspect, problem, estimate, encoder, comparison),
             comparison=comparison,
@@ -130,7 +130,7 @@ class Phase2(Algorithm):
         """The robots' policy learned so far; see ``empo_core.protocols.Algorithm``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         prior = problem.factory.prior(members_of(problem.world)[0])
-        file = context.directory / RESULTS / POLICY
+        file = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and file.exists():
             return load_policy(file, problem.world), prior
         policy = LearnedPolicy(self._params, problem.spec, problem.encoder())

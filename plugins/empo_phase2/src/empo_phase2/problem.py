@@ -195,8 +195,13 @@ class Problem:
             )
         for member in members_of(self.world):
             check_reach(member, self.params.theory)
-            if message := warning(member, self.params.theory):
-                log.warning("%s", message)
+        for message in self.warnings():
+            log.warning("%s", message)
+
+    def warnings(self) -> list[str]:
+        """Warnings of terminal states that robots are drawn to."""
+        texts = (warning(member, self.params.theory) for member in members_of(self.world))
+        return [text for text in texts if text]
 
     def describe(self, row: Tensor) -> str:
         """A state for people, as the learner stores it."""
