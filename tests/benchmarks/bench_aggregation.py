@@ -1,8 +1,8 @@
-"""Speed of aggregation, against the plain loop and against copying the same bytes.
+"""Speed of aggregation, against copying the same bytes.
 
 Run ``python tests/benchmarks/bench_aggregation.py``. Items are spread over segments of eight on
 average. Ratios compare best times within one run, so they carry over between machines better
-than seconds do. The loop is timed only where it ends within seconds.
+than seconds do.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ from torch import Tensor
 from empo_core.protocols import Aggregator
 from empo_core.types import Reduction, Segments
 from empo_scatter_add.aggregator import ScatterAdd
-from empo_scatter_add.loop import Loop
-from empo_scatter_add.plugin import LoopParams, ScatterAddParams
+from empo_scatter_add.plugin import ScatterAddParams
 
 ITEMS = (1_000, 100_000, 10_000_000)
 COLUMNS = (1, 8, 32)
 ITEMS_PER_SEGMENT = 8
-LOOP_ITEMS = 100_000
-"""The loop takes about ten microseconds per item; more than these would take minutes."""
 CASE_S = 2.0
 """The contenders of a case take turns for this long, at least five times each."""
 
@@ -80,15 +77,12 @@ def row(items: int, columns: int, segments: Segments, reduction: Reduction) -> l
         "copy": lambda: buffer.copy_(values),
         "scatter-add": reduce(ScatterAdd(ScatterAddParams())),
     }
-    if items <= LOOP_ITEMS:
-        contenders["loop"] = reduce(Loop(LoopParams()))
     best = best_s(contenders, values.device)
     copy, scatter_add = best["copy"], best["scatter-add"]
     return [
         f"{1e3 * copy:.3f}",
         f"{1e3 * scatter_add:.3f}",
         f"{scatter_add / copy:.1f}",
-        f"{best['loop'] / scatter_add:,.0f}" if "loop" in best else "",
     ]
 
 
@@ -97,7 +91,7 @@ def table_for(device: torch.device) -> Table:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     title = f"Aggregation on {name}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     table = Table("items", "columns", "reduction", title=title)
-    for heading in ("copy ms", "scatter-add ms", "x copy", "loop / it"):
+    for heading in ("copy ms", "scatter-add ms", "x copy"):
         table.add_column(heading, justify="right")
     reductions: tuple[Reduction, ...] = ("sum", "mean")
     for items in ITEMS:
@@ -119,7 +113,6 @@ def main() -> None:
     for device in devices:
         console.print(table_for(device))
     console.print("x copy: time as a multiple of copying the values into memory at hand.")
-    console.print("loop / it: how often faster than the loop.")
 
 
 if __name__ == "__main__":

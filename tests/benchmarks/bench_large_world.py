@@ -22,11 +22,12 @@ from empo_core.protocols import Collector
 from empo_core.threads import torch_threads
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.timers import Timers
-from empo_phase2.algorithm import Phase2, Problem
+from empo_phase2.algorithm import Phase2
 from empo_phase2.experience import Block
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 
 SIZE, STEPS, WARM = 12, 30, 5
 THINGS = {(1, 1): "Ay", (10, 10): "Ay", (6, 5): "Ae", (5, 5): "Ro", (4, 3): "Bl"}

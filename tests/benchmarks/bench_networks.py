@@ -14,12 +14,13 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from safetensors.torch import save
 
 import empo_multigrid
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import load_world
-from empo_networks.network import Network, grid_conv, identity, mlp, size_bytes
+from empo_networks.network import Network, grid_conv, identity, mlp
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams
 from empo_testing.exploration import reachable_states
 
@@ -76,7 +77,7 @@ def row(spec: WorldSpec, states: torch.Tensor, name: str, quantity: Quantity, hi
     regression = network.regression(weight_decay=0.0, max_grad_norm=10.0)
     weight = torch.ones_like(target)
     fit_ms = best_ms(lambda: regression.fit(few, target, weight, lr=1e-4))
-    return {"bytes": size_bytes(network), "answer": answer_ms, "fit": fit_ms}
+    return {"bytes": len(save(network.state_dict())), "answer": answer_ms, "fit": fit_ms}
 
 
 def main() -> None:

@@ -25,11 +25,11 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import Collector
 from empo_learning.timers import Timers
-from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_phase2.replay import Replay
 
 AIMS_MS = {"lookup": 0.37, "mlp": 4.0, "grid-conv": 4.0}

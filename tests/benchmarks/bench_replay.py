@@ -3,7 +3,8 @@
 ``python tests/benchmarks/bench_replay.py`` plays a 7 x 7 grid with two humans and two robots and
 remembers what happens in the replay, and in the obvious alternative: a ``deque`` of Python
 objects, with states as tuples. Bytes are exact or traced; times are best processor times, and
-the contenders take turns.
+the contenders take turns. ``--growth`` prints instead what each operation takes with up to a
+million transitions, whose states are all different.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from torch import Tensor
 
 from empo_core.types import Experience
 from empo_multigrid.world import MultigridWorld, world_from_text
-from empo_phase2.algorithm import Problem
-from empo_phase2.experience import Block, States
+from empo_phase2.experience import Block, States, Transitions
+from empo_phase2.frontier import Frontier
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay import Replay
+from empo_phase2.problem import Problem
+from empo_phase2.replay import Replay, ReplayShape
+from empo_testing.worlds import TinyWorld
 
 WORLD = """
 map: |
@@ -44,6 +47,8 @@ possible_goals: ["1,1, 2,3", "3,1, 5,2", "3,3, 5,3", "1,4, 5,5"]
 BATCH = 64
 TRACED = 400
 """Transitions as Python objects whose memory is traced."""
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 Row = tuple[int, ...]
 
@@ -196,12 +201,82 @@ def rows_for(
     return [memory, speed]
 
 
+def random_block(count: int, chance: torch.Generator) -> Block:
+    """Transitions between random states, with a successor of each of four pairs."""
+    states, zeros = 6 * count, torch.zeros(count, dtype=torch.int64)
+    return Block(
+        States(
+            rows=torch.randint(2**30, (states, 3), dtype=torch.int32, generator=chance),
+            layout=torch.zeros(states, dtype=torch.int64),
+            terminal=torch.zeros(states, dtype=torch.bool),
+            achieved=torch.zeros(states, 2, dtype=torch.bool),
+            available=torch.ones(states, 2, dtype=torch.bool),
+        ),
+        Transitions(
+            state=torch.arange(count),
+            steps_left=torch.randint(1, 51, (count,), generator=chance),
+            human_policy=torch.full((count, 2, 2), 0.5),
+            acts_for=torch.ones(count, 2, dtype=torch.bool),
+            human_action=zeros[:, None],
+            behaviour=torch.zeros(count, 0),
+            action=zeros,
+            next=torch.arange(count, 2 * count),
+            offsets=torch.arange(4 * count + 1),
+            successor=torch.arange(2 * count, 6 * count),
+            prob=torch.ones(4 * count),
+        ),
+        torch.zeros(count, dtype=torch.bool),
+        zeros[:, None],
+    )
+
+
+def growth(console: Console) -> None:
+    """Print the time of each operation of a replay and of a frontier as they grow."""
+    shape = ReplayShape(words=3, dtype=torch.int32, slots=2, robot_actions=2, human_slots=2,
+                        human_actions=2, humans=1, profiles=2)  # fmt: skip
+    replay, chance = Replay(SIZES[-1], shape), torch.Generator().manual_seed(0)
+    frontier = Frontier(TinyWorld().spec)
+    seen = torch.arange(SIZES[-1])[:, None] // torch.tensor([1, 1000]) % 1000
+    table = Table(title="Microseconds, in a replay of so many transitions of different states")
+    names = ("add 64", "draw 256", "draw 256 by state", "read 256", "frontier: see 64", "draw 64")
+    for heading in ("transitions", "states", *names):
+        table.add_column(heading, justify="right")
+    for size in SIZES:
+        before = len(replay)
+        for first in range(before, size, 1000):
+            replay.add(random_block(min(1000, size - first), chance), training_step=0)
+            replay.sample_indices(1, chance, by_state=True)
+        rows = seen[before:size].to(torch.int16)
+        frontier.see(rows, torch.ones(len(rows), dtype=torch.int64))
+        drawn = replay.sample_indices(256, chance)
+        calls: dict[str, Callable[[], object]] = {
+            names[0]: lambda: replay.add(random_block(BATCH, chance), training_step=0),
+            "block": lambda: random_block(BATCH, chance),
+            names[1]: lambda: replay.sample_indices(256, chance),
+            names[2]: lambda: replay.sample_indices(256, chance, by_state=True),
+            names[3]: lambda: replay.states(replay.transitions(drawn).successor),  # noqa: B023
+            names[4]: lambda: frontier.see(rows[:BATCH], torch.ones(BATCH, dtype=torch.int64)),  # noqa: B023
+            names[5]: lambda: frontier.draw_new(BATCH, chance),
+        }
+        best = best_us(calls, 20)
+        best[names[0]] -= best["block"]
+        table.add_row(
+            f"{len(replay):,}", f"{replay.distinct_states:,}", *(f"{best[n]:,.0f}" for n in names)
+        )
+    console.print(table)
+
+
 def main() -> None:
     """Print what a transition takes, and how long it takes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transitions", type=int, default=5000, help="how many to remember")
-    transitions = parser.parse_args().transitions
+    parser.add_argument("--growth", action="store_true", help="times with up to a million")
+    arguments = parser.parse_args()
+    transitions = arguments.transitions
     torch.set_num_threads(1)
+    if arguments.growth:
+        growth(Console(width=120))
+        return
     world = world_from_text(WORLD)
     cases = [
         rows_for(world, store, max_pairs, transitions)

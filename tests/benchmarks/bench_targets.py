@@ -34,11 +34,11 @@ from empo_core.protocols import Collector
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.timers import Timers
 from empo_multigrid.world import world_from_text
-from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions
 from empo_phase2.params import Phase2Params, Phase2Theory
+from empo_phase2.problem import Problem
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, forward
+from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.replay import Replay
 from empo_phase2.targets import (
     ScheduledTheory,
@@ -112,11 +112,7 @@ class Case:
 
     def computer(self) -> TargetComputer:
         """The batched computation."""
-        aggregate = build(self.problem.params.aggregator)
-        timers = Timers(enabled=False)
-        return TargetComputer(
-            self.problem.spec, self.problem.slots, aggregate, model_based=True, timers=timers
-        )
+        return TargetComputer(self.values, model_based=True, timers=Timers(enabled=False))
 
     def reference(self) -> ReferenceTargets:
         """The plain computation."""
@@ -175,18 +171,19 @@ def aggregations(case: Case, batch: Transitions) -> tuple[float, float]:
     collected = collect(batch, problem.spec)
     situations = encode(collected.key, problem.spec, case.replay.states)
     sources = situations.at(collected.source)
-    found = forward(situations, case.values, SETTING.beta_r)
+    values = case.values.forward(situations)
+    v_r = case.values.v_r(situations, values["u_r"], values["q_r"], SETTING.beta_r)
     profiles = HumanProfiles(problem.spec, problem.slots)
     chance, by_slot = profiles.probabilities(batch.human_policy, sources.states.layout)
-    assert found.pi_r is not None
-    pi_r = found.pi_r[collected.source]
-    worth = torch.where(situations.states.achieved, 1.0, SETTING.gamma_h * found.v_h_e)
+    q_r = values["q_r"][collected.source]
+    pi_r = policy_of(q_r, sources.states.available, SETTING.beta_r)
+    payoff = torch.where(situations.states.achieved, 1.0, SETTING.gamma_h * values["v_h_e"])
 
     def batched() -> tuple[torch.Tensor, torch.Tensor]:
-        q_r = aggregate_q_r(found.v_r, collected, chance, SETTING.gamma_r, aggregate)
-        return q_r, aggregate_v_h_e(worth[collected.item], collected, by_slot, pi_r, aggregate)
+        q_r = aggregate_q_r(v_r, collected, chance, SETTING.gamma_r, aggregate)
+        return q_r, aggregate_v_h_e(payoff[collected.item], collected, by_slot, pi_r, aggregate)
 
-    lists = (found.v_r.tolist(), worth.tolist(), collected.item.tolist(), Listed.of(batch),
+    lists = (v_r.tolist(), payoff.tolist(), collected.item.tolist(), Listed.of(batch),
              chance.tolist(), by_slot.tolist(), pi_r.tolist())  # fmt: skip
     for ours, theirs in zip(batched(), looped(*lists), strict=True):
         torch.testing.assert_close(ours, torch.tensor(theirs), rtol=1e-3, atol=1e-4)
@@ -196,13 +193,14 @@ def aggregations(case: Case, batch: Transitions) -> tuple[float, float]:
 def compare(console: Console, case: Case, size: int) -> None:
     """Print what each way of computing targets costs."""
     batch, compute, plain = case.batch(size), case.computer(), case.reference()
+    unused = [0.0] * size  # Chances that only targets without a model read.
     look_up = case.replay.states
-    batched = cpu_ms(lambda: compute(batch, look_up, case.values, SETTING))
-    together = cpu_ms(lambda: plain.compute(batch, look_up, together=True), 1)
-    alone = cpu_ms(lambda: plain.compute(batch, look_up), 1)
-    found = compute(batch, look_up, case.values, SETTING)
+    batched = cpu_ms(lambda: compute(batch, look_up, SETTING))
+    together = cpu_ms(lambda: plain.compute(batch, look_up, unused, together=True), 1)
+    alone = cpu_ms(lambda: plain.compute(batch, look_up, unused), 1)
+    found = compute(batch, look_up, SETTING)
     torch.testing.assert_close(
-        found.v_h_e.double(), plain.compute(batch, look_up, together=True).v_h_e,
+        found.v_h_e.double(), plain.compute(batch, look_up, unused, together=True).v_h_e,
         rtol=1e-3, atol=1e-4,
     )  # fmt: skip
     table = Table(title=f"Targets at 7x7, 2 humans, 2 robots, batch {size}")
@@ -229,8 +227,8 @@ def growth(console: Console, cases: dict[str, Case]) -> dict[str, list[tuple[int
         compute, curve = case.computer(), curves.setdefault(name, [])
         for size in SIZES:
             batch = case.batch(size)
-            ms = cpu_ms(lambda b=batch, c=case, f=compute: f(b, c.replay.states, c.values, SETTING))  # type: ignore[misc]
-            found = compute(batch, case.replay.states, case.values, SETTING)
+            ms = cpu_ms(lambda b=batch, c=case, f=compute: f(b, c.replay.states, SETTING))  # type: ignore[misc]
+            found = compute(batch, case.replay.states, SETTING)
             slope = ""
             if curve:
                 slope = f"{math.log(ms / curve[-1][1]) / math.log(found.items / curve[-1][0]):.2f}"

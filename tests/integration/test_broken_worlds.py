@@ -23,8 +23,7 @@ from empo_exact.plugin import ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.solve import solve
 from empo_learning.evaluation.episodes import EpisodeSampler
-from empo_phase2.joint_actions import JointActionOrder
-from empo_phase2.successors import SuccessorQuery
+from empo_phase2.successors import JointActionOrder, SuccessorQuery
 from empo_worlds.base import BaseWorld
 from empo_worlds.contract import initial_states_of
 

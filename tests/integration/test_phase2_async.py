@@ -19,8 +19,9 @@ from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.loop import CHECKPOINTS
 from empo_learning.state_tree import flatten
-from empo_phase2.algorithm import Phase2, Problem
+from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_testing.algorithm import RecordingTracker, fresh
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})

@@ -31,13 +31,6 @@ algorithm:
         ("algorithm.params.replay.storage=pinned", "CUDA"),
         ("algorithm.params.values.q_r=null", "q_r and v_r cannot both be null"),
         ("algorithm.params.values.v_h_e=null", "v_h_e"),
-        ("algorithm.params.targets={q_r: n_step}", "targets look one step ahead"),
-        ("algorithm.params.targets={v_h_e: episode, n: 3}", "no n or v_h_e any more"),
-        (
-            "algorithm.params.exploration.robot="
-            "[{name: epsilon-greedy, params: {decay_steps: 10}}]",
-            "set decay_fraction",
-        ),
         ("algorithm.params.targets.max_pairs=0", "greater than or equal to 1"),
         ("algorithm.params.warm_up.gamma_h_start=0.5", "gamma_h_steps (200)"),
         ("algorithm.params.reporting.compare=nothing", "nothing"),

@@ -14,9 +14,9 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import Collector
 from empo_learning.timers import Timers
-from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_phase2.targets import ScheduledTheory, TargetComputer
 
 SETTING = ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
@@ -70,12 +70,9 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
             network.eval()
     batch = replay.transitions(torch.arange(2))
     model_based = params.targets.model_based
-    compute = TargetComputer(
-        problem.spec, problem.slots, build(params.aggregator),
-        model_based=model_based, timers=Timers(enabled=False),
-    )  # fmt: skip
+    compute = TargetComputer(quantities, model_based=model_based, timers=Timers(enabled=False))
     uniform = torch.rand(len(batch), generator=torch.Generator().manual_seed(0))
-    found = compute(batch, replay.states, quantities, SETTING, uniform)
+    found = compute(batch, replay.states, SETTING, uniform)
     values = ReferenceValues(
         problem.spec, problem.slots, params.theory, quantities.networks, SETTING
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from empo_core.components import build
@@ -18,9 +19,10 @@ from empo_core.config import WorldModelRef
 from empo_core.experiment import seed_everything
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.types import Histogram
-from empo_phase2.algorithm import Phase2, Problem
+from empo_phase2.algorithm import Phase2
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_testing.algorithm import SEED, AlgorithmTests, RecordingTracker, fresh
 
 TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
@@ -168,3 +170,11 @@ def stopping(world: WorldModel, directory: Path, step: int, *, resume: bool) -> 
     context = fresh(world, directory)
     context.tracker, context.resume = Stopper(step), resume
     return context
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["tables", "networks", "model_free", "v_r"])
+def test_a_run_may_compute_on_a_gpu(name: str, tmp_path: Path) -> None:
+    setting = params(**SETTINGS[name], compute={"device": "cuda"})
+    assert Phase2(setting).run(fresh(trivial(), tmp_path)).summary()["steps"] == 60

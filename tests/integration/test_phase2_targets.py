@@ -21,10 +21,10 @@ from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_recorder import StateRecorder
+from empo_phase2.successors import JointActionOrder
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
 from empo_scatter_add.aggregator import ScatterAdd
 from empo_scatter_add.plugin import ScatterAddParams
@@ -120,9 +120,9 @@ def test_exact_values_are_their_own_targets(
     networks: dict[Quantity, ValueNetwork] = {q: Oracle(q, result) for q in learned}
     add = ScatterAdd(ScatterAddParams())
     values = Quantities(networks, spec, slots, Phase2Theory(**THEORY), add)
-    compute = TargetComputer(spec, slots, add, model_based=True, timers=Timers())
+    compute = TargetComputer(values, model_based=True, timers=Timers())
     found: BatchTargets = compute(
-        transitions, states.at, values, ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
+        transitions, states.at, ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
     )
     for i in range(len(transitions)):
         left = int(transitions.steps_left[i])

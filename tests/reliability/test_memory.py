@@ -13,11 +13,11 @@ import torch
 from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_learning.timers import Timers
-from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_phase2.replay import Replay, ReplayShape, StorageKind
 
 ENVIRONMENTS, ROBOT_ACTIONS, SLOTS, CAPACITY = 16, 16, 4, 500

@@ -127,6 +127,33 @@ def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
     assert resumed.summary()["steps"] >= {"phase2": 30, "rollout": 320, "latent": 60}[name]
 
 
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_no_moment_that_is_not_finite_outlasts_the_next_refresh_of_targets(
+    number: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NaN shows in the next loss; infinite second moments only stop all learning."""
+    algorithm = CONFIGS["phase2"]["algorithm"]
+    often = {"optimiser": {"target_interval": 2}, "reporting": {"checkpoint_interval": 0}}
+    algorithm = {**algorithm, "params": {**algorithm["params"], **often}}
+    config = RunConfig.model_validate(
+        {**CONFIGS["phase2"], "algorithm": algorithm, "trackers": [], "runs": str(tmp_path)}
+    )
+    advance, poisoned_at = Loop._advance, LEARNERS["phase2"]
+    steps = []
+
+    def poison(loop: Loop) -> None:
+        steps.append(loop._learner.updates)
+        if steps[-1] == poisoned_at:
+            inject(loop, r"^regressions/q_r/.*exp_avg_sq", number)
+        advance(loop)
+
+    monkeypatch.setattr(Loop, "_advance", poison)
+    with pytest.raises(NonFiniteError):
+        run(config)
+    assert steps[-1] <= poisoned_at + 2
+    assert list(tmp_path.glob(f"*/{CHECKPOINTS}/*")) == []
+
+
 HUGE = 3e38
 """Weights of this size are finite, and what is computed by them is not."""
 

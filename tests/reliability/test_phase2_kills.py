@@ -20,10 +20,10 @@ from empo_core.config import WorldModelRef
 from empo_core.types import Histogram
 from empo_learning.loop import Loop
 from empo_learning.timers import Timers
-from empo_phase2.algorithm import Problem
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
+from empo_phase2.problem import Problem
 from empo_phase2.replay import Replay
 from empo_testing.algorithm import RecordingTracker, fresh
 

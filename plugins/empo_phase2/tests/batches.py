@@ -101,17 +101,10 @@ class Made:
         setting: ScheduledTheory,
         cache: TargetCache | None = None,
     ) -> BatchTargets:
-        values, plain = self._computer(networks, theory)
-        return plain(self.batch, self.states.at, values, setting, self.uniform, cache)
-
-    def _computer(
-        self, networks: dict[Quantity, SmallNet], theory: Phase2Theory
-    ) -> tuple[Quantities, TargetComputer]:
-        add, model_based = aggregator(), self.form.expectation != "free"
-        compute = TargetComputer(
-            self.spec, self.slots, add, model_based=model_based, timers=Timers()
-        )
-        return Quantities(dict(networks), self.spec, self.slots, theory, add), compute
+        values = Quantities(dict(networks), self.spec, self.slots, theory, aggregator())
+        model_based = self.form.expectation != "free"
+        compute = TargetComputer(values, model_based=model_based, timers=Timers(), cache=cache)
+        return compute(self.batch, self.states.at, setting, self.uniform)
 
     def plain(
         self, networks: dict[Quantity, SmallNet], theory: Phase2Theory, setting: ScheduledTheory

@@ -20,9 +20,9 @@ from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.experience import Block
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Exploration, Phase2Params
 from empo_phase2.state_recorder import StateRecorder, learner_spec
+from empo_phase2.successors import JointActionOrder
 from empo_phase2.world_checks import check_world
 from empo_testing.exploration import as_mappings, joint_actions
 from empo_testing.worlds import Street, TinyWorld

@@ -266,7 +266,10 @@ def test_a_weight_that_is_not_finite_is_named_in_the_next_step_and_goes_nowhere(
 
 @pytest.mark.parametrize(
     ("poison", "name"),
-    [(poison_target_weight, "targets/q_r/head.bias"), (poison_moment, "regressions/q_r/0/exp_avg")],
+    [
+        (poison_target_weight, "targets/q_r/head.bias"),
+        (poison_moment, "regressions/q_r/moments/0/exp_avg"),
+    ],
     ids=["target network", "moment"],
 )
 def test_what_is_not_finite_is_never_saved(poison: Poison, name: str) -> None:

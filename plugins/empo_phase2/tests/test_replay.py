@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -270,39 +269,11 @@ def test_a_block_larger_than_the_replay_is_refused() -> None:
         Replay(4, SHAPE, max_items=7).add(walk(0, 4), training_step=0)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("words", 3, "2 words of torch.int32"),
-        ("dtype", torch.int16, "2 of torch.int16"),
-        ("slots", 2, r"acts_for .*\(1, 1\)"),
-        ("humans", 2, r"human_action .*\(1, 1\)"),
-        ("human_slots", 1, "human_policy"),
-        ("profiles", 3, "offsets"),
-    ],
-)
-def test_a_block_of_another_world_is_refused(option: str, value: Any, message: str) -> None:
-    replay = Replay(3, replace(SHAPE, **{option: value}))
-    with pytest.raises(ConfigError, match=message):
-        replay.add(walk(0), training_step=0)
-    assert len(replay) == replay.distinct_states == 0
-
-
 def test_policies_that_are_not_recorded_may_have_any_length() -> None:
     for length in (0, 2, 3):
         replay = Replay(3, replace(SHAPE, human_actions=length))
         replay.add(walk(0), training_step=0)
         assert replay.sample(4, generator()).human_policy.shape == (4, 0, length)
-
-
-def test_a_block_that_contradicts_itself_changes_nothing() -> None:
-    replay = Replay(10, SHAPE)
-    for name, value in (("successor", 2), ("next", -1), ("state", 9), ("offsets", 1)):
-        block = walk(0)
-        getattr(block.transitions, name)[0] = value
-        with pytest.raises(ValueError, match="a block"):
-            replay.add(block, training_step=0)
-    assert len(replay) == replay.distinct_states == 0
 
 
 def test_a_probability_that_is_not_a_number_is_named() -> None:
@@ -318,16 +289,3 @@ def test_a_saved_replay_of_another_shape_is_refused() -> None:
         Replay(11, SHAPE).load_state_dict(tree)
     with pytest.raises(ConfigError, match="counts"):
         Replay(10, replace(SHAPE, profiles=2)).load_state_dict(tree)
-
-
-def test_what_is_not_there_cannot_be_read() -> None:
-    replay = Replay(10, SHAPE)
-    with pytest.raises(ValueError, match="empty"):
-        replay.sample(1, generator())
-    replay.add(walk(0), training_step=3)
-    with pytest.raises(IndexError, match="position 1"):
-        replay.transitions(torch.tensor([0, 1]))
-    with pytest.raises(IndexError, match="state id 7"):
-        replay.states(torch.tensor([0, 7]))
-    with pytest.raises(ValueError, match="training_step 2 is before 3"):
-        replay.add(walk(1), training_step=2)

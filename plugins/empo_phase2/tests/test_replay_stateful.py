@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from empo_phase2 import replay as replay_module
 from empo_phase2.experience import Block, States, Transitions
-from empo_phase2.replay import FEW_STATES, Replay, ReplayShape, StorageKind
+from empo_phase2.replay import FEW_STATES, PIECE_BYTES, Replay, ReplayShape, StorageKind
 
 SLOTS, ROBOT_ACTIONS, HUMANS, HUMAN_ACTIONS, PROFILES, WORDS = 3, 2, 2, 2, 2, 3
 PAIRS = PROFILES * ROBOT_ACTIONS
@@ -97,11 +97,18 @@ class ReplayMachine(RuleBasedStateMachine):
         kind=st.sampled_from(["ram", "mapped"]),
         generous=st.booleans(),
         few_states=st.sampled_from([1, 5, 1024]),
+        piece_bytes=st.sampled_from([4, PIECE_BYTES]),  # In pieces, or whole.
     )
     def build(
-        self, capacity: int, dtype: torch.dtype, kind: StorageKind, generous: bool, few_states: int
+        self,
+        capacity: int,
+        dtype: torch.dtype,
+        kind: StorageKind,
+        generous: bool,
+        few_states: int,
+        piece_bytes: int,
     ) -> None:
-        replay_module.FEW_STATES = few_states
+        replay_module.FEW_STATES, replay_module.PIECE_BYTES = few_states, piece_bytes
         self.folder = tempfile.TemporaryDirectory()
         # Every transition of this test fits alone: at most three successors per pair.
         self.limit = capacity * PAIRS * 4 if generous else PAIRS * (3 + capacity)
@@ -131,7 +138,7 @@ class ReplayMachine(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
-        replay_module.FEW_STATES = FEW_STATES
+        replay_module.FEW_STATES, replay_module.PIECE_BYTES = FEW_STATES, PIECE_BYTES
         if hasattr(self, "folder"):
             self.folder.cleanup()
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from empo_core.protocols import Weights, WorldModel
+from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.experience import States, Transitions
 from empo_phase2.params import Phase2Params, Values, WarmUp
 from empo_phase2.warmup import WarmUpSchedule
 
 
-class Even:
+class Even(RobotBehaviour):
     """Robots that do anything with equal chances, and say which weights they were sent."""
 
     def __init__(self) -> None:

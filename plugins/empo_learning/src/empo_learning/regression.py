@@ -10,16 +10,16 @@ from torch import Tensor
 
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import Regression, ValueNetwork
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_core.types import Fit, ValueQuery
 from empo_learning.optimiser_moments import load_moments, moments_of
 
 Loss = Callable[[ValueQuery, Tensor], Tensor]
 """From questions and targets ``[query output]`` to the loss of each answer ``[query output]``."""
 
-FORGETTING = 0.9995
-"""The largest second moment shrinks by this with each step, so that errors from before anything
-was learned do not shorten steps for ever."""
+FORGETTING, INTERVAL = 0.995, 10
+"""The largest second moment shrinks by this every so many steps, so that errors from before
+anything was learned do not shorten steps for ever."""
 
 
 class GradientRegression:
@@ -57,6 +57,7 @@ class GradientRegression:
         self._parameters = [p for p in network.parameters() if p.requires_grad]
         if not self._parameters:
             raise ValueError(f"the network of {network.quantity} has no parameters to train")
+        self._steps = 0
         # A rate is given with every step; this one is never used.
         self._adam = torch.optim.Adam(
             self._parameters, lr=0.0, weight_decay=weight_decay, amsgrad=True, fused=True
@@ -84,25 +85,33 @@ class GradientRegression:
             losses = self._loss(query, target.where(weight > 0, 1.0))
             loss = (weight * losses).sum() / total
             loss.backward()  # type: ignore[no-untyped-call]
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_norm, foreach=True)
+            gradients = [p.grad for p in self._parameters if p.grad is not None]
+            norm = torch.linalg.vector_norm(torch.nn.utils.parameters_to_vector(gradients))
             # Moments are finite as long as gradients are so short that their squares are.
             if not torch.isfinite(loss + norm):
                 raise NonFiniteError(self._complaint(target, weight, loss))
-            for state in self._adam.state.values():
-                state["max_exp_avg_sq"] *= FORGETTING
+            if norm > self._max_norm:
+                torch.nn.utils.clip_grads_with_norm_(
+                    self._parameters, self._max_norm, norm, foreach=True
+                )
+            self._steps += 1
+            if self._steps % INTERVAL == 0:
+                for state in self._adam.state.values():
+                    state["max_exp_avg_sq"] *= FORGETTING
             self._adam.param_groups[0]["lr"] = lr
             self._adam.step()
             return Fit(loss.detach(), norm)
         finally:
-            self._adam.zero_grad()
+            for parameter in self._parameters:
+                parameter.grad = None
 
     def default_lr(self, *, sampled: bool) -> float:
         """The same for expectations and samples: errors of a batch are averaged anyway."""
         return self._usual_lr
 
     def state_dict(self) -> StateDict:
-        """Adam's step and moments of each parameter, by its number."""
-        return moments_of(self._adam)
+        """The number of steps, and Adam's step and moments of each parameter, by its number."""
+        return {"steps": self._steps, "moments": moments_of(self._adam)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
@@ -111,7 +120,8 @@ class GradientRegression:
             KeyError: if a moment is missing.
             StorageError: if the moments belong to a network of other parameters.
         """
-        load_moments(self._adam, state_dict)
+        self._steps = whole_number(state_dict["steps"])
+        load_moments(self._adam, state_dict["moments"])
 
     def _squared_error(
         self, query: ValueQuery, target: Float[Tensor, "query output"]

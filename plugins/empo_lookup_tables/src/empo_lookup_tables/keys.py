@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from empo_core.features import Features
 from empo_worlds.row_table import RowTable
-
-_WORD = 8
-"""Keys are padded to multiples of this many bytes, by which they are hashed and compared."""
 
 
 class Keys:
@@ -24,12 +18,8 @@ class Keys:
     """
 
     def __init__(self, words: int, dtype: torch.dtype, *, include_time: bool) -> None:
-        self._words = words
-        self._dtype = dtype
-        self._include_time = include_time
-        self._padding = -words % (_WORD // dtype.itemsize)
-        time = _WORD // dtype.itemsize if include_time else 0
-        self._width = words + self._padding + time
+        self._words, self._dtype = words, dtype
+        self._time_words = 8 // dtype.itemsize if include_time else 0
         self._numpy_dtype = torch.zeros(0, dtype=dtype, device="cpu").numpy().dtype
         self._rows = self._empty()
 
@@ -43,25 +33,10 @@ class Keys:
         return self._rows.memory_bytes
 
     def find(
-        self,
-        states: Int[Tensor, "state word"],
-        steps_left: Int[Tensor, " state"],
-        memo: dict[Hashable, Features | Tensor] | None = None,
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Int[Tensor, " state"]:
-        """The number of each key; -1 where it is not known.
-
-        Args:
-            states: The state of each key.
-            steps_left: The remaining steps of each.
-            memo: Where packed keys are kept for other tables that are asked about the same ones.
-        """
-        name = "packed keys", self._words, self._numpy_dtype, self._include_time
-        packed = None if memo is None else memo.get(name)
-        if not isinstance(packed, Tensor):
-            packed = torch.from_numpy(self._packed(states, steps_left))
-            if memo is not None:
-                memo[name] = packed
-        return torch.from_numpy(self._rows.find(packed.numpy())).long()
+        """The number of each key; -1 where it is not known."""
+        return torch.from_numpy(self._rows.find(self._packed(states, steps_left))).long()
 
     def number(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
@@ -75,10 +50,9 @@ class Keys:
 
     def steps_left(self) -> Int[Tensor, " entry"] | None:
         """The remaining steps of each key; None where time is not in the keys."""
-        if not self._include_time:
+        if not self._time_words:
             return None
-        start = self._words + self._padding
-        return torch.from_numpy(self._rows.rows[:, start:].copy().view(np.int64)[:, 0])
+        return torch.from_numpy(self._rows.rows[:, self._words :].copy().view(np.int64)[:, 0])
 
     def replace(
         self, states: Int[Tensor, "entry word"], steps_left: Int[Tensor, " entry"] | None
@@ -103,7 +77,7 @@ class Keys:
         self._rows = rows
 
     def _empty(self) -> RowTable:
-        return RowTable(self._width, self._numpy_dtype)
+        return RowTable(self._words + self._time_words, self._numpy_dtype)
 
     def _packed(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
@@ -121,11 +95,10 @@ class Keys:
                     f"the table's states are {self._dtype}, and a question's {states.dtype} do not "
                     "fit into that; ask with rows of the spec that the table was made for"
                 )
-        packed = np.zeros((states.shape[0], self._width), self._numpy_dtype)
-        packed[:, : self._words] = rows.numpy()
-        if self._include_time:
-            packed[:, self._words + self._padding :].view(np.int64)[:, 0] = steps_left.cpu().numpy()
-        return packed
+        if not self._time_words:
+            return rows.numpy()
+        time = steps_left.cpu().long().contiguous().numpy()[:, None].view(self._numpy_dtype)
+        return np.concatenate([rows.numpy(), time], 1)
 
 
 def has_unknown(lines: Int[Tensor, " query"]) -> bool:

@@ -129,7 +129,7 @@ class LookupTable(ValueNetwork):
             entry = self._keys.number(query.states, query.steps_left)
             self._add_defaults(before)
         else:
-            entry = self._keys.find(query.states, query.steps_left, query.memo)
+            entry = self._keys.find(query.states, query.steps_left)
         if self.quantity not in ("v_h_e", "x_h"):
             return entry if query.state is None else entry.index_select(0, query.state.cpu())
         state = torch.arange(entry.shape[0]) if query.state is None else query.state.cpu()
@@ -322,13 +322,15 @@ class TableRegression:
         total = weight.sum()
         if total == 0 and math.isfinite(lr):
             return Fit(total, total)
-        counts = weight > 0
-        error = torch.where(counts, table.stored(table.lines(query)) - target, 0.0)
+        counts, lines = weight > 0, table.lines(query)
+        error = torch.where(counts, table.stored(lines) - target, 0.0)
         loss = (weight * error.square()).sum() / total
         if not math.isfinite(loss) or not math.isfinite(lr):
             raise _not_finite(table, target, weight, lr)
 
-        lines, position = torch.unique(table.lines(query, grow=True), return_inverse=True)
+        if has_unknown(lines):
+            lines = table.lines(query, grow=True)
+        lines, position = torch.unique(lines, return_inverse=True)
         lines, position = lines.to(weight.device), position.to(weight.device)
         zeros = weight.new_zeros(len(lines), weight.shape[1])
         new_weight = zeros.index_add(0, position, weight)

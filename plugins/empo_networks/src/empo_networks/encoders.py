@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -39,9 +39,32 @@ class SparseLinear(nn.Linear):
         """The same as that of ``nn.Linear``, but for rounding."""
         if not x.is_cpu or torch.onnx.is_in_onnx_export():
             return super().forward(x)
-        columns = torch.from_numpy(np.flatnonzero(x.detach().numpy().any(0)))
+        columns = _nonzero_columns(x)
         weight = self.weight.index_select(1, columns)
         return functional.linear(x.index_select(1, columns), weight, self.bias)
+
+
+class SparseConv2d(nn.Conv2d):
+    """A convolution of pictures that leaves out channels in which all numbers are 0."""
+
+    def forward(
+        self, x: Float[Tensor, "batch channel height width"]
+    ) -> Float[Tensor, "batch code height width"]:
+        """The same as that of ``nn.Conv2d``, but for rounding."""
+        if not x.is_cpu or torch.onnx.is_in_onnx_export():
+            return super().forward(x)
+        channels = _nonzero_columns(x)
+        if not len(channels):
+            return super().forward(x)
+        weight = self.weight.index_select(1, channels)
+        picture = x.index_select(1, channels)
+        return functional.conv2d(picture, weight, self.bias, padding=self.padding)
+
+
+def _nonzero_columns(x: Float[Tensor, "batch column ..."]) -> Int[Tensor, " nonzero"]:
+    """Positions along the second axis at which some number is not 0."""
+    others = (0, *range(2, x.ndim))
+    return torch.from_numpy(np.flatnonzero(x.detach().numpy().any(others)))
 
 
 def linear(
@@ -140,8 +163,9 @@ class GridStates(Encoder):
         super().__init__()
         filters = max(hidden // 4, 8)
         picture: list[nn.Module] = []
-        for channels in [shape.channels, *[filters] * (convolutions - 1)]:
-            convolution = nn.Conv2d(channels, filters, kernel_size=3, padding=1)
+        for number in range(convolutions):
+            kind, channels = (nn.Conv2d, filters) if number else (SparseConv2d, shape.channels)
+            convolution = kind(channels, filters, kernel_size=3, padding=1)
             picture += [convolution, ACTIVATIONS[activation]()]
         self.convolutions = nn.Sequential(*picture)
         parts = {

@@ -114,5 +114,5 @@ class _Graph(nn.Module):
             named.get("goal"),
         )
         network = self.network
-        raw = network.raw_of(network.scaler.scaled(features, steps_left), query)
+        raw = network.raw(query, network.scaler.scaled(features, steps_left))
         return network.scale.value(raw, network.unit(query))

@@ -39,6 +39,10 @@ class FeatureScaler(nn.Module):
     Time is one of the globals: its fraction of the horizon, and which step it is as long as
     there are few left. Coordinates of agents are one-hot too where there is a grid. The words of
     rows that no featurizer reads, which mean anything, are written digit by digit.
+
+    Attributes:
+        shape: Sizes of the scaled features.
+        layout: Key of the features: equal for instances that compute the same.
     """
 
     def __init__(self, spec: WorldSpec, *, include_time: bool) -> None:
@@ -62,6 +66,7 @@ class FeatureScaler(nn.Module):
             (raw.agents, self.shape.agent_features),
             (raw.objects, raw.object_features),
         )
+        self.layout = (self.shape, raw, self.is_row, self.horizon)
         self._dtype = spec.state_dtype
         # To look features up takes a tenth of the time of drawing and scaling them.
         self._cache = StateCache(
@@ -79,11 +84,6 @@ class FeatureScaler(nn.Module):
         numbers = raw.globals * (3 if self.is_row else 1) + (2 if self.horizon else 0)
         active = grid + numbers + agents * (2 if self._side else 1)
         return max(active + raw.objects * raw.object_features, 1)
-
-    @property
-    def layout(self) -> tuple[object, ...]:
-        """Key of the features: equal for instances that compute the same."""
-        return (self.shape, self.featurizer.shape, self.is_row, self.horizon)
 
     @torch.no_grad()
     def forward(

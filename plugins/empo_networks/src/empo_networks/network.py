@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, cast
 
-import safetensors.torch
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -107,12 +106,12 @@ class Network(ValueNetwork):
         """The value of each query, within the bounds of its quantity."""
         return self.scale.value(self.raw(query), self.unit(query))
 
-    def raw(self, query: ValueQuery) -> Float[Tensor, "query output"]:
-        """Output of the head, in the space of ``scales``."""
-        return self.raw_of(self.scaler.of_query(query), query)
-
-    def raw_of(self, features: Features, query: ValueQuery) -> Float[Tensor, "query output"]:
-        """The same for states that were read already."""
+    def raw(
+        self, query: ValueQuery, features: Features | None = None
+    ) -> Float[Tensor, "query output"]:
+        """Output of the head, in the space of ``scales``; of features that were read already."""
+        if features is None:
+            features = self.scaler.of_query(query)
         x = self.head(self._joined(features))
         row = self._row(query)
         if row is not None and "goal" in self.encoders:
@@ -320,8 +319,3 @@ def learned_encoders(
     if "goal" in ARGUMENTS[quantity]:
         encoders["goal"] = Goals(spec, params.hidden, params.activation)
     return encoders
-
-
-def size_bytes(network: nn.Module) -> int:
-    """Length of its state in the format that checkpoints and actors are sent."""
-    return len(safetensors.torch.save(network.state_dict()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,29 +22,15 @@ from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
 from empo_phase2.goal_index import goal_index_of
-from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Phase2Params
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.state_recorder import StateRecorder, learner_spec
-from empo_phase2.successors import SuccessorQuery
+from empo_phase2.successors import JointActionOrder, SuccessorQuery
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_starts, check_world
 from empo_worlds.ensemble import EnsembleWorld, layouts_of, members_of, prior_of
 from empo_worlds.queries import refuse_non_finite, sample_actions, sample_successors
 from empo_worlds.ragged import select_pairs
-
-
-@runtime_checkable
-class Behaviour(Protocol):
-    """Behaviour policy of an actor's robots, e.g. ``RobotBehaviour``."""
-
-    def load(self, weights: Weights) -> None:
-        """Decide by these weights from now on."""
-
-    def policy(
-        self, states: States, transitions: Transitions, beta_r: float
-    ) -> Float[Tensor, "transition robot_action"]:
-        """Probability of each joint robot action where some transitions start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +87,7 @@ class Phase2Actor:
         self,
         world: WorldModel,
         prior: HumanPrior,
-        behaviour: Behaviour,
+        behaviour: RobotBehaviour,
         explorers: ExplorerSet,
         schedule: WarmUpSchedule,
         settings: ActorSettings,

@@ -60,6 +60,10 @@ class GoalIndex:
         human = torch.arange(len(width)).repeat_interleave(torch.tensor(width))
         return cls(human, goal, weight_of[goal])
 
+    def to(self, device: torch.device | str) -> GoalIndex:
+        """The same index on a device."""
+        return GoalIndex(self.human.to(device), self.goal.to(device), self.weight.to(device))
+
     def __len__(self) -> int:
         """Number of slots."""
         return self.human.shape[0]

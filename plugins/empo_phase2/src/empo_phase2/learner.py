@@ -55,6 +55,7 @@ class Learner(LoopLearner):
         skipped: Number of fits left out because something was not finite.
         losses: The loss of each quantity at each line of the log, thinned out in long runs.
         schedule: Stages of training and schedules of parameters.
+        is_sampled: Whether targets are samples rather than expectations.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Learner(LoopLearner):
         self.replay, self._collector, self._explorers = replay, collector, explorers
         self._comparison, self._estimate, self._tell = comparison, estimate, tell
         self._timers = timers
+        self.is_sampled = not params.targets.are_exact(values.spec)
         optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
@@ -99,20 +101,24 @@ class Learner(LoopLearner):
             )
             for quantity, network in self.networks.items()
         }
+        lr = optimiser.lr
+        rates = lr if isinstance(lr, dict) else dict.fromkeys(self.networks, lr)
+        self._rates = {
+            quantity: rates[quantity] or regression.default_lr(sampled=self.is_sampled)
+            for quantity, regression in self._regressions.items()
+        }
         # Copied together, so that encoders that are shared stay shared.
         self._targets = copy.deepcopy(dict(self.networks))
         for target in self._targets.values():
             target.eval()
-        self._target_values = values.by(self._targets)
+        self._cache = TargetCache()
         self._compute = TargetComputer(
-            values.spec,
-            values.goals,
-            values.aggregate,
+            values.by(self._targets),
             model_based=params.targets.model_based,
             timers=timers,
             advantage_floor=params.targets.q_r_advantage_floor,
+            cache=self._cache,
         )
-        self._cache = TargetCache()
         self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
         self._by_state = params.replay.sampling == "states"
         if params.replay.sampling is None:
@@ -169,9 +175,7 @@ class Learner(LoopLearner):
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
         )
         self._cache.check(self.replay.renumberings)
-        targets = self._compute(
-            batch, self.replay.states, self._target_values, theory, uniform, self._cache
-        )
+        targets = self._compute(batch, self.replay.states, theory, uniform)
         # Fit.
         active: tuple[Quantity, ...] = ()
         self.targets, self.fits = targets, {}
@@ -201,17 +205,7 @@ class Learner(LoopLearner):
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
-        lr = self._params.optimiser.lr
-        if isinstance(lr, dict):
-            lr = lr[quantity]
-        if lr is None:
-            lr = self._regressions[quantity].default_lr(sampled=self.is_sampled)
-        return lr * self.schedule.lr_factor(step)
-
-    @property
-    def is_sampled(self) -> bool:
-        """True where targets are samples rather than expectations."""
-        return not self._params.targets.are_exact(self.values.spec)
+        return self._rates[quantity] * self.schedule.lr_factor(step)
 
     def regression_batch(
         self, quantity: Quantity, targets: BatchTargets
@@ -234,7 +228,8 @@ class Learner(LoopLearner):
         """Compute targets with newer values from now on.
 
         Raises:
-            NonFiniteError: if a weight is not finite.
+            NonFiniteError: if a weight is not finite, or a moment of the optimiser: infinite ones
+                would keep weights as they are, and no loss would show it.
         """
         rate = self._params.optimiser.target_rate
         # All before any is loaded, since encoders may be shared.
@@ -243,9 +238,11 @@ class Learner(LoopLearner):
             for quantity, network in self.networks.items()
         }
         check_finite(flatten(newer)[1], "a weight")
+        moments: dict[str, Any] = {n: r.state_dict() for n, r in self._regressions.items()}
+        check_finite(flatten(moments)[1], "a moment of the optimiser")
         for quantity, target in self._targets.items():
             target.load_state_dict(newer[quantity])
-        self._cache.refresh()
+        self._cache.clear()
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest training step, and about collection."""
@@ -309,7 +306,7 @@ class Learner(LoopLearner):
             self.networks[name].load_state_dict(state_dict["networks"][name])
             self._targets[name].load_state_dict(state_dict["targets"][name])
             self._regressions[name].load_state_dict(state_dict["regressions"][name])
-        self._cache.load_state_dict(state_dict["cache"], self._cached_columns())
+        self._cache.load_state_dict(state_dict["cache"])
         self._generator.set_state(state_dict["generator"])
         self.skipped = whole_number(state_dict["skipped"])
         self.steps = self._line_steps = whole_number(state_dict["steps"])
@@ -339,17 +336,6 @@ class Learner(LoopLearner):
         weights = self.values.published() | self._explorers.weights()
         self._collector.publish(weights, self.steps)
         self._published = weights
-
-    def _cached_columns(self) -> dict[str, Tensor]:
-        """What the cache of targets holds, of no state at all."""
-        humans, slots = len(self.values.spec.humans), len(self.values.goals)
-        robots = self.values.spec.num_robot_actions
-        dtype = next(iter(self.networks["v_h_e"].parameters())).dtype
-        columns = {"v_h_e": torch.zeros(0, slots), "x_h": torch.zeros(0, humans)}
-        columns["u_r"] = torch.zeros(0)
-        widths = {"q_r": (robots,), "v_r": ()}
-        columns |= {name: torch.zeros(0, *widths[name]) for name in widths if name in self.networks}
-        return {name: column.to(dtype) for name, column in columns.items()}
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -138,18 +137,6 @@ class Targets(Config):
         """Whether targets one step ahead are expectations over all that can happen."""
         return self.model_based and spec.num_joint_actions <= self.max_pairs
 
-    @model_validator(mode="before")
-    @classmethod
-    def _look_one_step_ahead(cls, params: Any) -> Any:
-        removed = {"v_h_e", "q_r", "n"} & set(params if isinstance(params, Mapping) else ())
-        if removed:
-            raise ValueError(
-                f"there is no {' or '.join(sorted(removed))} any more: targets of several steps "
-                "valued a team that explores; leave it out, and targets look one step ahead "
-                "(targets.model_based and targets.max_pairs say whether they are sampled)"
-            )
-        return params
-
 
 class ReplayParams(Replay):
     """Parameters of the replay."""
@@ -196,16 +183,6 @@ class EpsilonGreedyParams(Config):
         description="Since when: the first training step, or that of a warm-up stage. 'q_r' keeps "
         "exploring at full strength until Q_r is trained.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_a_share_of_the_run(cls, params: Any) -> Any:
-        if isinstance(params, Mapping) and "decay_steps" in params:
-            raise ValueError(
-                "there is no decay_steps any more, since exploration outlasted shorter runs: set "
-                "decay_fraction, the share of total_steps in which the chance falls"
-            )
-        return params
 
 
 def _epsilon_greedy() -> list[ExplorerRef]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -56,7 +54,6 @@ class Quantities:
         self.spec, self.goals, self.theory, self.aggregate = spec, goals, theory, aggregate
         # A slot without a goal asks for goal 0; its value has no weight anywhere.
         self._goal_asked = goals.goal.clamp(min=0)
-        self._only_goals = self._goal_asked[0]
         # A goal of weight 0 counts as much as any other where weights do not matter.
         self._weight = (goals.goal >= 0).to(goals.weight) if theory.x_agg == "sum" else goals.weight
         self._humans = torch.tensor(spec.humans, device=goals.human.device)
@@ -97,6 +94,20 @@ class Quantities:
             for network in training:
                 network.train()
 
+    def forward(self, states: TimedStates) -> Values:
+        """All values that do not depend on beta_r, by name; each network is asked once a block."""
+        parts = []
+        for block in blocks(states, self):
+            columns = {"v_h_e": self.v_h_e(block)}
+            columns["x_h"] = self.x_h(block, columns["v_h_e"])
+            columns["u_r"] = self.u_r(block, columns["x_h"])
+            if "q_r" in self.networks:
+                columns["q_r"] = self.q_r(block)
+            if "v_r" in self.networks:
+                columns["v_r"] = self.v_r(block)
+            parts.append(columns)
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
     def v_h_e(self, states: TimedStates) -> Float[Tensor, "distinct slot"]:
         """V_h^e of each timed state and slot; 0 where the episode is over."""
         values = self.networks["v_h_e"](self.goal_query(states)).view(len(states), -1)
@@ -107,27 +118,20 @@ class Quantities:
         return ValueQuery(
             states.states.rows,
             states.steps_left,
-            _tiled(self._human_of_slot, len(states)),
-            self._goals_asked(states),
-            _state_index(states, len(self._human_of_slot)),
+            self._human_of_slot.repeat(len(states)),
+            self._goal_asked[states.states.layout].flatten(),
+            _repeated(len(states), self._human_of_slot),
             states.memo,
         )
 
-    def _goals_asked(self, states: TimedStates) -> Int[Tensor, " query"]:
-        """The goal of each slot of each timed state."""
-        if len(self._goal_asked) == 1:
-            return _tiled(self._only_goals, len(states))
-        return self._goal_asked[states.states.layout].flatten()
-
     def human_query(self, states: TimedStates) -> ValueQuery:
         """One query per timed state and human."""
-        humans = len(self._humans)
         return ValueQuery(
             states.states.rows,
             states.steps_left,
-            _tiled(self._humans, len(states)),
+            self._humans.repeat(len(states)),
             None,
-            _state_index(states, humans),
+            _repeated(len(states), self._humans),
             states.memo,
         )
 
@@ -159,7 +163,7 @@ class Quantities:
         theory, (count, humans) = self.theory, x_h.shape
         x_h = x_h.clamp(min=theory.x_h_floor)
         offsets = torch.arange(0, count * humans + 1, humans, device=x_h.device)
-        segments = Segments(offsets, _repeated(count, humans, x_h.device))
+        segments = Segments(offsets, _repeated(count, self._humans))
         lack = self.aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
         return -(lack**theory.eta)
 
@@ -172,16 +176,18 @@ class Quantities:
         states: TimedStates,
         u_r: Float[Tensor, " distinct"] | None = None,
         q_r: Float[Tensor, "distinct robot_action"] | None = None,
-        pi_r: Float[Tensor, "distinct robot_action"] | None = None,
+        beta_r: float = 0.0,
     ) -> Float[Tensor, " distinct"]:
-        """V_r of each timed state; what it is made of is needed where it is not learned."""
+        """V_r of each timed state; in closed form by U_r, Q_r and beta_r where it is not learned.
+
+        Where it is learned these are not read.
+        """
         if "v_r" in self.networks:
             values = self.networks["v_r"](state_query(states))[:, 0]
         else:
             assert u_r is not None
             assert q_r is not None
-            assert pi_r is not None
-            values = mean_value(u_r, q_r, pi_r)
+            values = mean_value(u_r, q_r, policy_of(q_r, states.states.available, beta_r))
         return values.masked_fill(~states.alive, self.theory.terminal_value)
 
 
@@ -190,21 +196,9 @@ def state_query(states: TimedStates) -> ValueQuery:
     return ValueQuery(states.states.rows, states.steps_left, memo=states.memo)
 
 
-def _state_index(states: TimedStates, times: int) -> Int[Tensor, " query"]:
-    """The position of each timed state, so many times in a row."""
-    return _repeated(len(states), times, states.steps_left.device)
-
-
-@lru_cache(maxsize=16)
-def _repeated(count: int, times: int, device: torch.device) -> Int[Tensor, " item"]:
-    """Shared by all who ask, so not to be written to."""
-    return torch.arange(count, device=device).repeat_interleave(times)
-
-
-@lru_cache(maxsize=16)
-def _tiled(index: Int[Tensor, " slot"], times: int) -> Int[Tensor, " query"]:
-    """Shared likewise."""
-    return index.repeat(times)
+def _repeated(count: int, subjects: Int[Tensor, " subject"]) -> Int[Tensor, " query"]:
+    """The position of each of so many states, once for each subject."""
+    return torch.arange(count, device=subjects.device).repeat_interleave(len(subjects))
 
 
 def mean_value(
@@ -225,58 +219,6 @@ def policy_of(
     """The robots' power-law policy, equation (5); even where the episode is over."""
     nothing = ~available.any(-1, keepdim=True)
     return robot_policy(q_r.clamp(max=LEAST_Q), beta_r, available | nothing)
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardValues:
-    """Values of the distinct timed states, from one forward pass per network.
-
-    Attributes:
-        v_h_e: V_h^e of each goal slot.
-        x_h: X_h of each human.
-        u_r: U_r.
-        q_r: Q_r; None where it is not learned.
-        pi_r: The robots' policy; None where Q_r is not learned.
-        v_r: V_r.
-    """
-
-    v_h_e: Float[Tensor, "distinct slot"]
-    x_h: Float[Tensor, "distinct human"]
-    u_r: Float[Tensor, " distinct"]
-    q_r: Float[Tensor, "distinct robot_action"] | None
-    pi_r: Float[Tensor, "distinct robot_action"] | None
-    v_r: Float[Tensor, " distinct"]
-
-
-def forward(
-    states: TimedStates, values: Quantities, beta_r: float, columns: Values | None = None
-) -> ForwardValues:
-    """All values of the distinct timed states; of ``columns``, those of ``lasting_values``."""
-    if columns is None:
-        columns = lasting_values(states, values)
-    q_r, pi_r, v_r = columns.get("q_r"), None, columns.get("v_r")
-    if q_r is not None:
-        pi_r = policy_of(q_r, states.states.available, beta_r)
-    if v_r is None:
-        v_r = values.v_r(states, columns["u_r"], q_r, pi_r)
-    return ForwardValues(columns["v_h_e"], columns["x_h"], columns["u_r"], q_r, pi_r, v_r)
-
-
-def lasting_values(states: TimedStates, values: Quantities) -> Values:
-    """Values that do not depend on beta_r, by name."""
-    parts = [_values(block, values) for block in blocks(states, values)]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def _values(states: TimedStates, values: Quantities) -> Values:
-    """The same of one block; each network is asked once."""
-    columns = {"v_h_e": values.v_h_e(states)}
-    columns["x_h"] = values.x_h(states, columns["v_h_e"])
-    columns["u_r"] = values.u_r(states, columns["x_h"])
-    for name, ask in {"q_r": values.q_r, "v_r": values.v_r}.items():
-        if name in values.networks:
-            columns[name] = ask(states)
-    return columns
 
 
 def blocks(states: TimedStates, values: Quantities) -> Iterator[TimedStates]:

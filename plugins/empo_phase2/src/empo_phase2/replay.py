@@ -3,7 +3,8 @@
 Everything lies in arrays that are reserved beforehand: columns of a fixed size per transition, one
 ring of successors, and a table of states that is only appended to. Once the table holds twice as
 many states as were in use last time, those that no transition refers to any more are dropped, and
-the others get new ids (``renumberings``).
+the others get new ids (``renumberings``). Long rows are kept as numbers of their pieces, each of
+which is kept once: most cells of a grid look alike in thousands of states.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import shutil
 import tempfile
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,10 @@ MOST_PER_PAIR = 32_767
 """The most successors of one pair."""
 FEW_STATES = 1024
 """Unused states are not dropped while there are fewer than twice so many."""
+PIECE_BYTES = 64
+"""Rows that are at least twice as long are kept in pieces of this size."""
+AT_ONCE = 65_536
+"""States that are written anew at the same time."""
 ROUNDS = 10
 """Draws by state are repeated so often until enough of them are young enough."""
 GIB = 1 << 30
@@ -157,7 +162,7 @@ class Replay:
         self._flags = self._zeros((FEW_STATES, self._flag_bytes), np.uint8)
         self._used_states = 0  # How many were in use when ids were last given.
         # Transition n lies at n modulo capacity, successor i at i modulo the size of their ring.
-        self._number = self._length = self._num_items = self._newest_step = 0
+        self._number = self._length = self._num_items = 0
         self._sources: _NewestSources | None = None
         self.renumberings += 1
 
@@ -168,7 +173,7 @@ class Replay:
     @property
     def distinct_states(self) -> int:
         """Number of different states in the table; at most about twice those in use."""
-        return self._table.count
+        return len(self._table)
 
     @property
     def items(self) -> int:
@@ -184,12 +189,13 @@ class Replay:
         """Bytes in use when full, with so many successors and distinct states per transition."""
         fixed = sum(column.nbytes for column in self._columns.values())
         pooled = 8 * min(int(items * self.capacity), self._limit)
-        return fixed + pooled + int(1.5 * states * self._bytes_per_state * self.capacity)
+        state_bytes = 1.5 * (self._table.row_bytes + self._flag_bytes)
+        return fixed + pooled + int(states * state_bytes * self.capacity)
 
     def bytes_per_transition(self) -> float:
         """Bytes in use per transition, its successors and its share of the states included."""
         fixed = sum(column.nbytes for column in self._columns.values()) // self.capacity
-        shared = self.items * 8 + self.distinct_states * self._bytes_per_state
+        shared = self.items * 8 + len(self._table) * self._flag_bytes + self._table.used_bytes
         return fixed + shared / max(1, self._length)
 
     def add(self, block: Block, *, training_step: int) -> None:
@@ -197,19 +203,13 @@ class Replay:
 
         Args:
             block: The transitions.
-            training_step: Number of training steps so far.
+            training_step: Number of training steps so far; it never falls.
 
         Raises:
-            ConfigError: if the replay is too small for the block, or was built for another world.
-            ValueError: if the block contradicts itself, or comes before an earlier one.
+            ConfigError: if the replay is too small for the block.
             NonFiniteError: if a probability is infinite or NaN.
         """
         new = block.transitions
-        if training_step < self._newest_step:
-            raise ValueError(
-                f"training_step {training_step} is before {self._newest_step}, that of the last "
-                "block; transitions are added in order"
-            )
         counts = self._checked_counts(block)
         keys, flags = self._packed(block.states)
         count, num_items = len(new), len(new.successor)
@@ -217,13 +217,12 @@ class Replay:
             return
         self._evict(self._num_to_evict(count, num_items))
         self._make_room(num_items)
-        if self._number > self._length and self._table.count > 2 * max(
-            self._used_states, FEW_STATES
-        ):
+        limit = 2 * max(self._used_states, FEW_STATES)
+        if self._number > self._length and len(self._table) > limit:
             self._renumber()
         ids = self._table.number(keys)
-        if self._table.count > len(self._flags):
-            self._flags = self._longer(self._flags, 2 * self._table.count)
+        if len(self._table) > len(self._flags):
+            self._flags = self._longer(self._flags, 2 * len(self._table))
         self._flags[ids] = flags
         positions = (self._number + np.arange(count)) % self.capacity
         items = counts.sum(1)
@@ -248,7 +247,6 @@ class Replay:
         self._number += count
         self._length += count
         self._num_items += num_items
-        self._newest_step = training_step
         if self._sources is not None:
             self._sources.add(positions)
 
@@ -270,12 +268,7 @@ class Replay:
             oldest: Draw only what was added at this training step or later, if that is enough.
             by_state: Draw the newest transition from some of the distinct (state, steps left): half
                 of them evenly, half so that all numbers of steps left count alike.
-
-        Raises:
-            ValueError: if the replay is empty.
         """
-        if not self._length:
-            raise ValueError("nothing can be sampled from a replay that is empty")
         if by_state:
             if self._sources is None:
                 self._sources = _NewestSources(self._columns)
@@ -297,19 +290,8 @@ class Replay:
         return torch.from_numpy(self._places(self._length)[::share].copy())
 
     def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
-        """The transitions at some positions.
-
-        Raises:
-            IndexError: if there is none at one of them.
-        """
+        """The transitions at some positions."""
         positions = indices.to("cpu", torch.int64).numpy()
-        wrong = (positions < 0) | (positions >= self.capacity)
-        wrong |= (positions - self._oldest) % self.capacity >= self._length
-        if wrong.any():
-            raise IndexError(
-                f"there is no transition at position {positions[wrong.argmax()]} of the replay: "
-                f"it holds {self._length} from position {self._oldest} on"
-            )
         named = {name: column[positions] for name, column in self._columns.items()}
         counts = named.pop("counts")
         offsets = np.zeros(counts.size + 1, np.int64)
@@ -330,19 +312,9 @@ class Replay:
         return Transitions(**{name: self._sent(part) for name, part in named.items()})
 
     def states(self, ids: Int[Tensor, " distinct"]) -> States:
-        """States by id.
-
-        Raises:
-            IndexError: if an id is not in use.
-        """
+        """States by id."""
         numbers, slots = ids.to("cpu", torch.int64).numpy(), self._shape.slots
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self._table.count:
-            wrong = numbers[(numbers < 0) | (numbers >= self._table.count)][0]
-            raise IndexError(
-                f"state id {wrong} is not in use: {self._table.count} states are known, and "
-                "ids are valid until the next transitions are added"
-            )
-        keys = self._table.rows[numbers]
+        keys = self._table.rows(numbers)
         number = 1 + slots + self._shape.robot_actions
         flags = np.unpackbits(self._flags[numbers], 1, number, "little").view(np.bool_)
         sent = self._sent(flags)
@@ -360,13 +332,12 @@ class Replay:
         The tensors share the replay's memory, for there may be no room for a copy: write them
         before more is added.
         """
-        filled, num_states = min(self._number, self.capacity), self._table.count
+        filled, num_states = min(self._number, self.capacity), len(self._table)
         used = min(self._num_items, len(self._successors))
         return {
             "capacity": self.capacity,
             "number": self._number,
             "length": self._length,
-            "newest_step": self._newest_step,
             "columns": {
                 name: torch.from_numpy(column[:filled]) for name, column in self._columns.items()
             },
@@ -377,7 +348,7 @@ class Replay:
                 "probs": torch.from_numpy(self._probs[:used]),
             },
             "states": {
-                "rows": torch.from_numpy(self._table.rows),
+                **self._table.state_dict(),
                 "flags": torch.from_numpy(self._flags[:num_states]),
                 "used": self._used_states,
                 "renumberings": self.renumberings,
@@ -405,15 +376,14 @@ class Replay:
         self._successors[: len(pool["states"])] = pool["states"].numpy()
         self._probs[: len(pool["probs"])] = pool["probs"].numpy()
         self._num_items = whole_number(pool["number"])
-        self._table.number(states["rows"].numpy())
-        flags, shape = states["flags"].numpy(), (self._table.count, self._flag_bytes)
+        self._table.load_state_dict(states)
+        flags, shape = states["flags"].numpy(), (len(self._table), self._flag_bytes)
         if flags.shape != shape:
             raise StorageError(f"states.flags has shape {flags.shape}, and should have {shape}")
-        self._flags = self._longer(flags, 2 * self._table.count)
+        self._flags = self._longer(flags, 2 * len(self._table))
         self._used_states = whole_number(states["used"])
         self.renumberings = whole_number(states["renumberings"])
         self._number, self._length = whole_number(tree["number"]), whole_number(tree["length"])
-        self._newest_step = whole_number(tree["newest_step"])
         if len(tree["sources"]):
             self._sources = _NewestSources(self._columns)
             self._sources.add(tree["sources"].numpy())
@@ -422,11 +392,6 @@ class Replay:
     def _oldest(self) -> int:
         """Position of the oldest transition."""
         return (self._number - self._length) % self.capacity
-
-    @property
-    def _bytes_per_state(self) -> float:
-        rows, slots = self._table.arrays
-        return float(rows.itemsize * rows.shape[1] + slots.nbytes / len(rows) + self._flag_bytes)
 
     def _places(self, count: int) -> Int64[np.ndarray, " transition"]:
         """Positions of the oldest transitions."""
@@ -471,7 +436,7 @@ class Replay:
         """Drop the states that no transition refers to any more; the others get new ids."""
         positions = self._places(self._length)
         items = np.arange(self._oldest_item(0), self._num_items) % len(self._successors)
-        is_used = np.zeros(self._table.count, np.bool_)
+        is_used = np.zeros(len(self._table), np.bool_)
         parts = ((self._columns["state"], positions), (self._columns["next"], positions),
                  (self._successors, items))  # fmt: skip
         for ids, places in parts:
@@ -479,9 +444,11 @@ class Replay:
         new_id = (is_used.cumsum() - 1).astype(np.int32)
         for ids, places in parts:
             ids[places] = new_id[ids[places]]
-        rows, flags = self._table.rows[is_used], self._flags[: self._table.count][is_used]
-        self._table = self._empty_table()
-        self._table.number(rows)
+        table, used = self._empty_table(), np.flatnonzero(is_used)
+        for first in range(0, len(used), AT_ONCE):
+            table.number(self._table.rows(used[first : first + AT_ONCE]))
+        flags = self._flags[used]
+        self._table = table
         self._flags[: len(flags)] = flags
         self._used_states = len(flags)
         self.renumberings += 1
@@ -492,26 +459,12 @@ class Replay:
 
     def _checked_counts(self, block: Block) -> Int64[np.ndarray, "transition pair"]:
         """Number of successors of each pair of a block, after checking it."""
-        new, count, shape = block.transitions, len(block.transitions), self._shape
+        new, count = block.transitions, len(block.transitions)
         if count > self.capacity:
             raise ConfigError(
                 f"replay.capacity: {self.capacity} transitions are fewer than the {count} that "
                 "arrive at once; raise it"
             )
-        # Where no policies are kept, it does not matter how long they would be.
-        length = shape.human_actions if shape.human_slots else new.human_policy.shape[-1]
-        for name, tensor, expected in (
-            ("human_policy", new.human_policy, (count, shape.human_slots, length)),
-            ("acts_for", new.acts_for, (count, shape.slots)),
-            ("human_action", new.human_action, (count, shape.humans)),
-            ("behaviour", new.behaviour, (count, shape.behaviour_actions)),
-            ("offsets", new.offsets, (count * shape.pairs + 1,)),
-        ):
-            if tensor.shape != expected:
-                raise ConfigError(
-                    f"replay: {name} of a block has shape {tuple(tensor.shape)} where the replay "
-                    f"was built for {expected}"
-                )
         for name, probs in (
             ("successors", new.prob),
             ("the humans' policies", new.human_policy),
@@ -520,17 +473,8 @@ class Replay:
             # Any of them that is not finite makes the sum so.
             if not torch.isfinite(probs.sum()):
                 raise NonFiniteError(f"a probability of {name} in a block is infinite or NaN")
-        for name in ("state", "next", "successor"):
-            ids = getattr(new, name).numpy()
-            if len(ids) and not 0 <= ids.min() <= ids.max() < len(block.states.rows):
-                raise ValueError(
-                    f"{name} of a block goes from {ids.min()} to {ids.max()}; it must be at least "
-                    f"0 and below {len(block.states.rows)}"
-                )
-        offsets = new.offsets.numpy()
-        counts: Int64[np.ndarray, "transition pair"] = np.diff(offsets).reshape(count, -1)
-        if offsets[0] != 0 or offsets[-1] != len(new.successor) or counts.min(initial=0) < 0:
-            raise ValueError("offsets of a block must rise from 0 to its number of successors")
+        counts: Int64[np.ndarray, "transition pair"]
+        counts = np.diff(new.offsets.numpy()).reshape(count, -1)
         if len(new.successor) > self._limit:
             raise ConfigError(
                 f"replay: {len(new.successor)} successors arrive at once and it holds "
@@ -545,15 +489,7 @@ class Replay:
 
     def _packed(self, states: States) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """Rows with the layout behind them, and flags in bits, as they are stored."""
-        rows, layout, shape = states.rows.numpy(), states.layout.numpy(), self._shape
-        expected = (shape.words, shape.dtype, shape.slots, shape.robot_actions)
-        got = (rows.shape[1], states.rows.dtype, states.achieved.shape[1])
-        if (*got, states.available.shape[1]) != expected:
-            raise ConfigError(
-                f"replay: states have {got[0]} words of {got[1]}, {got[2]} goals and "
-                f"{states.available.shape[1]} robot actions where it was built for {expected[0]} "
-                f"of {expected[1]}, {expected[2]} and {expected[3]}"
-            )
+        rows, layout = states.rows.numpy(), states.layout.numpy()
         largest = np.iinfo(self._dtype).max
         if len(layout) and not 0 <= layout.min() <= layout.max() <= largest:
             raise ConfigError(
@@ -589,8 +525,8 @@ class Replay:
         longer[: len(before)] = before
         return longer
 
-    def _empty_table(self) -> RowTable:
-        return RowTable(self._shape.words + 1, self._dtype, self._zeros)
+    def _empty_table(self) -> _StateTable:
+        return _StateTable(self._shape.words + 1, self._dtype, self._zeros)
 
     def _sent(self, values: Shaped[np.ndarray, "*shape"]) -> Shaped[Tensor, "*shape"]:
         """An array as a tensor on the replay's device."""
@@ -598,6 +534,76 @@ class Replay:
         if self._pinned:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
+
+
+class _StateTable:
+    """Distinct rows, numbered in order of discovery, long ones as numbers of their pieces."""
+
+    def __init__(
+        self, words: int, dtype: np.dtype[Any], zeros: Callable[..., NDArray[Any]]
+    ) -> None:
+        self._words, self._dtype = words, dtype
+        self._length = max(PIECE_BYTES // dtype.itemsize, 1)
+        self._pieces: RowTable | None = None
+        if words >= 2 * self._length:
+            self._pieces = RowTable(self._length, dtype, zeros)
+            words, dtype = -(-words // self._length), np.dtype(np.int32)
+        self._table = RowTable(words, dtype, zeros)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self._table.count
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes taken, spare room included."""
+        return self._table.memory_bytes + (self._pieces.memory_bytes if self._pieces else 0)
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes per row, its share of the hash table included, but not of the pieces."""
+        return _row_bytes(self._table)
+
+    @property
+    def used_bytes(self) -> float:
+        """Bytes of all rows and pieces, without spare room."""
+        pieces = self._pieces.count * _row_bytes(self._pieces) if self._pieces else 0
+        return len(self) * self.row_bytes + pieces
+
+    def number(self, rows: Shaped[np.ndarray, "state word"]) -> NDArray[np.int32]:
+        """The number of each row; new ones get the next numbers."""
+        if self._pieces is None:
+            return self._table.number(rows)
+        size = -self._words % self._length
+        padded = np.pad(rows, ((0, 0), (0, size))).reshape(-1, self._length)
+        return self._table.number(self._pieces.number(padded).reshape(len(rows), -1))
+
+    def rows(self, numbers: NDArray[np.int64]) -> Shaped[np.ndarray, "state word"]:
+        """The rows of some numbers."""
+        rows = self._table.rows[numbers]
+        if self._pieces is None:
+            return rows
+        whole = self._pieces.rows[rows.ravel()].reshape(len(rows), rows.shape[1] * self._length)
+        return whole[:, : self._words]
+
+    def state_dict(self) -> StateDict:
+        """Rows, or numbers of their pieces, and the pieces."""
+        pieces = np.empty((0, self._length), self._dtype)
+        if self._pieces is not None:
+            pieces = self._pieces.rows
+        return {"rows": torch.from_numpy(self._table.rows), "pieces": torch.from_numpy(pieces)}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned, in an empty table."""
+        if self._pieces is not None:
+            self._pieces.number(state_dict["pieces"].numpy())
+        self._table.number(state_dict["rows"].numpy())
+
+
+def _row_bytes(table: RowTable) -> float:
+    """Bytes of a row of a table, and of its share of the slots."""
+    rows, slots = table.arrays
+    return float(rows.itemsize * rows.shape[1] + slots.nbytes / len(rows))
 
 
 class _NewestSources:

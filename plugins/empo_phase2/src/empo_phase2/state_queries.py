@@ -10,9 +10,8 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import goal_index_of
-from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.state_recorder import StateRecorder
-from empo_worlds.contract import successors_of
+from empo_phase2.successors import JointActionOrder, SuccessorQuery
 from empo_worlds.ensemble import members_of
 
 
@@ -30,8 +29,10 @@ class StateEncoder:
         self.world, self.goals = members_of(world)[0], goal_index_of(world)
         self.has_successors = prior is not None
         self._whole = world
-        self._order = JointActionOrder(world.spec)
-        self._recorder = StateRecorder(world, self.goals, self._order, store)
+        self._robot_actions = world.spec.num_robot_actions
+        order = JointActionOrder(world.spec)
+        self._recorder = StateRecorder(world, self.goals, order, store)
+        self._successors = SuccessorQuery(world, order, all_profiles=True, model_based=True)
         self._prior = None if prior is None else CachedPrior(prior, world)
 
     def __call__(
@@ -51,14 +52,14 @@ class StateEncoder:
         self._recorder.start()
         state, count = self._recorder.number(rows), len(rows)
         policy = torch.zeros(count, 0, 0)
-        offsets = torch.zeros(count * self._order.robot_actions + 1, dtype=torch.int64)
+        offsets = torch.zeros(count * self._robot_actions + 1, dtype=torch.int64)
+        zeros = torch.zeros(count, len(self._whole.spec.humans), dtype=torch.int64)
         successor, prob = offsets[:0], torch.zeros(0)
         if self._prior is not None:
             policy = self._prior(rows, steps_left)
-            successors = self._order.arranged(successors_of(self._whole, rows), count)
+            successors = self._successors.to_record(rows, zeros)
             successor = self._recorder.number(successors.states)
             offsets, prob = successors.offsets, successors.prob.float()
-        zeros = torch.zeros(count, len(self._whole.spec.humans), dtype=torch.int64)
         transitions = Transitions(
             state=state,
             steps_left=steps_left,

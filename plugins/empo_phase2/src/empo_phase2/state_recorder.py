@@ -14,7 +14,7 @@ from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_phase2.experience import States
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.joint_actions import JointActionOrder
+from empo_phase2.successors import JointActionOrder
 from empo_worlds.contract import achieved_in, available_in
 from empo_worlds.ensemble import EnsembleWorld, layouts_of
 from empo_worlds.row_table import RowTable

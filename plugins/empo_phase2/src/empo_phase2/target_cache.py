@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.trees import StateDict, whole_number
-from empo_learning.saved_state import tensor_like
 from empo_phase2.quantities import Values
 from empo_worlds.row_table import RowTable
 
@@ -33,26 +30,11 @@ class TargetCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything, as networks have changed."""
         self._keys, self.values = RowTable(1, np.dtype(np.int64)), Values()
-        self._num_queries, self._expected = 0, np.zeros(0, np.int64)
-
-    def refresh(self) -> None:
-        """Forget all values, as networks have changed.
-
-        Where most were needed several times, all are computed anew with the next ones: together,
-        which is quicker than a few in each step.
-        """
-        expected = self._key if self._num_queries > 2 * len(self) else self._key[:0]
-        self.clear()
-        self._expected = expected
 
     def check(self, renumberings: int) -> None:
-        """Forget all values where ids of states mean others than before.
-
-        Args:
-            renumberings: How often the replay gave new ids so far.
-        """
+        """Forget everything where the replay has given new ids, so that keys mean others."""
         if renumberings != self._renumberings:
             self._renumberings = renumberings
             self.clear()
@@ -61,73 +43,40 @@ class TargetCache:
         """Number of timed states."""
         return self._keys.count
 
-    def __call__(self, key: Int[Tensor, " distinct"], value: Callable[[Tensor], Values]) -> Values:
-        """Values of timed states, which are computed where they are not there yet.
+    def missing(self, key: Int[Tensor, " distinct"]) -> Int[Tensor, " new"]:
+        """The timed states without values; all of them where there is no room for more.
 
         Args:
             key: A number for each timed state, every one once.
-            value: Computes the values of timed states, given such numbers.
         """
         keys = key.cpu().numpy()
-        self._num_queries += len(keys)
-        place = self._keys.find(keys[:, None])
-        if len(place) and place.min() < 0:
-            new = keys[place < 0]
-            if not len(self) and len(self._expected):
-                new = np.unique(np.concatenate([self._expected, new]))
-            elif self._is_full(len(new)):
-                self.clear()
-                return self(key, value)
-            self._add(new, value(torch.from_numpy(new).to(key.device)))
-            place = self._keys.find(keys[:, None])
-        index = torch.from_numpy(place).to(key)
-        return {name: column[index] for name, column in self.values.items()}
+        new = keys[self._keys.find(keys[:, None]) < 0]
+        columns = sum(arrays[0].numel() for arrays in self.values.values())
+        if len(new) and (len(self) + len(new)) * columns > MOST_NUMBERS:
+            self.clear()
+            new = keys
+        return torch.from_numpy(new).to(key.device)
+
+    def add(self, key: Int[Tensor, " new"], values: Values) -> None:
+        """Keep values of timed states that have none yet."""
+        if len(self):
+            values = {name: torch.cat([self.values[name], new]) for name, new in values.items()}
+        self._keys.number(key.cpu().numpy()[:, None])
+        self.values = values
+
+    def read(self, key: Int[Tensor, " distinct"]) -> Values:
+        """The values of timed states that have some."""
+        place = torch.from_numpy(self._keys.find(key.cpu().numpy()[:, None])).to(key)
+        return {name: column[place] for name, column in self.values.items()}
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""
-        return {
-            "renumberings": self._renumberings,
-            "key": torch.from_numpy(self._key),
-            "values": dict(self.values),
-            "asked": self._num_queries,
-            "expected": torch.from_numpy(self._expected),
-        }
+        key = torch.from_numpy(self._keys.rows[:, 0].copy())
+        return {"renumberings": self._renumberings, "key": key, "values": dict(self.values)}
 
-    def load_state_dict(self, state_dict: StateDict, columns: Values) -> None:
-        """Restore what ``state_dict`` returned.
-
-        Args:
-            state_dict: The state.
-            columns: Values of no timed state, by name.
-
-        Raises:
-            ValueError: if the state has values of another shape or type.
-        """
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
         self.clear()
         self._renumberings = whole_number(state_dict["renumberings"])
-        no_key = torch.zeros(0, dtype=torch.int64)
-        key, expected = state_dict["key"], state_dict["expected"]
-        key, expected = (
-            tensor_like(tensor, no_key.new_zeros(len(tensor))) for tensor in (key, expected)
-        )
-        values, like = state_dict["values"], {}
-        if len(key):
-            for name, column in columns.items():
-                shape = (len(key), *column.shape[1:])
-                like[name] = tensor_like(values[name], column.new_zeros(()).expand(shape))
-        self._add(key.numpy(), like)
-        self._num_queries, self._expected = whole_number(state_dict["asked"]), expected.numpy()
-
-    @property
-    def _key(self) -> Int64[np.ndarray, " distinct"]:
-        return self._keys.rows[:, 0].copy()
-
-    def _is_full(self, more: int) -> bool:
-        columns = sum(arrays[0].numel() for arrays in self.values.values())
-        return len(self) > 0 and (len(self) + more) * columns > MOST_NUMBERS
-
-    def _add(self, key: Int64[np.ndarray, " distinct"], values: Values) -> None:
-        if len(self):
-            values = {name: torch.cat([self.values[name], new]) for name, new in values.items()}
-        self._keys.number(key[:, None])
-        self.values = values
+        if len(state_dict["key"]):
+            self.add(state_dict["key"], dict(state_dict["values"]))

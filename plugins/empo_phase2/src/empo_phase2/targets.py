@@ -40,18 +40,12 @@ from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
 from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions
-from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import (
-    ForwardValues,
-    Quantities,
-    blocks,
-    forward,
-    lasting_values,
-    mean_value,
-    policy_of,
-)
+from empo_phase2.quantities import Quantities, blocks, mean_value, policy_of
 from empo_phase2.target_cache import TargetCache
+
+SYMBOLS = {"v_h_e": "V_h^e", "x_h": "X_h", "u_r": "U_r", "q_r": "Q_r", "v_r": "V_r"}
+"""Names of quantities in messages, causes first."""
 
 LookUp = Callable[[Tensor], States]
 """From state ids ``[distinct]`` to the states that a replay keeps."""
@@ -226,101 +220,93 @@ def one_step_q_r(
 
 
 class TargetComputer:
-    """Computes the targets of batches: the five stages, one after the other.
-
-    Its attributes are the arguments it was made with.
-
-    Attributes:
-        profiles: Probabilities of the humans' joint actions.
-    """
+    """Computes the targets of batches: the five stages, one after the other."""
 
     def __init__(
         self,
-        spec: WorldSpec,
-        goals: GoalIndex,
-        aggregate: Aggregator,
+        values: Quantities,
         *,
         model_based: bool,
         timers: Timers,
         advantage_floor: float | None = None,
+        cache: TargetCache | None = None,
     ) -> None:
         """Prepare the computation.
 
         Args:
-            spec: Shape and meaning of state rows.
-            goals: The goals, by slot.
-            aggregate: Sums over successors.
+            values: Quantities of target networks.
             model_based: Whether all robot actions have successors; else only the taken one.
             timers: Measures the stages.
             advantage_floor: Weigh errors of Q_r by the decisions that depend on them, and by this.
+            cache: Values that are in it are read there, and others are put into it; None keeps
+                none from one batch to the next.
         """
-        self.spec, self.goals, self._aggregate = spec, goals, aggregate
-        self.advantage_floor = advantage_floor
-        self.model_based, self.timers = model_based, timers
-        self.profiles = HumanProfiles(spec, goals)
+        self._values, self._cache, self._timers = values, cache, timers
+        self._model_based, self._advantage_floor = model_based, advantage_floor
+        self._profiles = HumanProfiles(values.spec, values.goals)
 
     @torch.no_grad()
     def __call__(
         self,
         batch: Transitions,
         look_up: LookUp,
-        values: Quantities,
         theory: ScheduledTheory,
         uniform: Float[Tensor, " transition"] | None = None,
-        cache: TargetCache | None = None,
     ) -> BatchTargets:
         """The targets of a batch.
 
         Args:
             batch: The transitions.
             look_up: Gives states by id.
-            values: Target networks.
             theory: Parameters of now.
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
-            cache: Values that are in it are read there, and others are put into it.
         """
-        stage = self.timers
+        stage, values, spec = self._timers, self._values, self._values.spec
+        cache = TargetCache() if self._cache is None else self._cache
         with stage("stage1_collect"):
-            collected = collect(batch, self.spec)
+            collected = collect(batch, spec)
         with stage("stage2_encode"):
-            timed = encode(collected.key, self.spec, look_up)
+            timed = encode(collected.key, spec, look_up)
             sources = timed.at(collected.source)
         with stage("stage3_forward"):
-            columns = None
-            if cache is not None:
-                columns = cache(
-                    collected.key,
-                    lambda key: lasting_values(encode(key, self.spec, look_up), values),
-                )
-            forward_values = forward(timed, values, theory.beta_r, columns)
+            new = cache.missing(collected.key)
+            if len(new):
+                cache.add(new, values.forward(encode(new, spec, look_up)))
+            valued = cache.read(collected.key)
+            if "v_r" not in valued:
+                valued["v_r"] = values.v_r(timed, valued["u_r"], valued["q_r"], theory.beta_r)
         with stage("stage4_aggregate_q_r"):
-            profile_prob, by_slot = self.profiles.of(batch, sources.states.layout)
+            available = sources.states.available
+            profile_prob, by_slot = self._profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(
-                forward_values.v_r, collected, profile_prob, theory.gamma_r, self._aggregate
+                valued["v_r"], collected, profile_prob, theory.gamma_r, values.aggregate
             )
-            source_q_r = q_r
-            if forward_values.q_r is not None and not self.looks_ahead(batch, values):
-                source_q_r = forward_values.q_r[collected.source]
-            pi_r = policy_of(source_q_r, sources.states.available, theory.beta_r)
-            q_r_weight = sources.states.available.to(q_r.dtype)
-            if not self.model_based:
-                q_r_weight = action_weight(batch, q_r)
-            if self.advantage_floor is not None:
-                exists = sources.states.available
-                q_r_weight = q_r_weight * decision_weight(pi_r, exists, self.advantage_floor)
+            # One step ahead is nearer than what is learned, where it is no sample.
+            is_exact = self._model_based and batch.human_policy.shape[1] > 0
+            looks_ahead = is_exact or "q_r" not in valued
+            source_q_r = q_r if looks_ahead else valued["q_r"][collected.source]
+            pi_r = policy_of(source_q_r, available, theory.beta_r)
+            acts, q_r_weight = pi_r, available.to(q_r.dtype)
+            if not self._model_based:
+                acts = q_r_weight = _one_hot_action(batch, q_r)
+            if self._advantage_floor is not None:
+                q_r_weight = q_r_weight * decision_weight(pi_r, available, self._advantage_floor)
         with stage("stage5_aggregate_v_h_e"):
-            payoff = torch.where(timed.states.achieved, 1.0, theory.gamma_h * forward_values.v_h_e)
-            acts = pi_r if self.model_based else action_weight(batch, q_r)
+            payoff = torch.where(timed.states.achieved, 1.0, theory.gamma_h * valued["v_h_e"])
             v_h_e = aggregate_v_h_e(
-                payoff[collected.item], collected, by_slot, acts, self._aggregate
+                payoff[collected.item], collected, by_slot, acts, values.aggregate
             )
-            exists = self.goals.goal[sources.states.layout] >= 0
+            exists = values.goals.goal[sources.states.layout] >= 0
             v_h_e_weight = (exists & batch.acts_for).to(v_h_e.dtype)
-            if not self.model_based:
+            if not self._model_based:
                 assert uniform is not None
                 v_h_e_weight *= evaluates_policy(batch, pi_r, uniform)[:, None]
         learned, start = values.networks, collected.source
-        must_be_finite = _inputs_and_values(batch, self.goals, forward_values) | {
+        must_be_finite = {
+            "a successor's probability": batch.prob,
+            "the humans' policy": batch.human_policy,
+            "a goal's weight": values.goals.weight,
+            **{SYMBOLS[name]: values_of for name, values_of in valued.items()},
             "the target of Q_r": q_r,
             "the target of V_h^e": v_h_e,
         }
@@ -331,41 +317,16 @@ class TargetComputer:
             pi_r=pi_r,
             v_h_e=v_h_e,
             v_h_e_weight=v_h_e_weight,
-            x_h=values.power(sources, forward_values.v_h_e[start]) if "x_h" in learned else None,
-            u_r=values.reward(forward_values.x_h[start]) if "u_r" in learned else None,
-            v_r=mean_value(forward_values.u_r[start], source_q_r, pi_r)
-            if "v_r" in learned
-            else None,
+            x_h=values.power(sources, valued["v_h_e"][start]) if "x_h" in learned else None,
+            u_r=values.reward(valued["x_h"][start]) if "u_r" in learned else None,
+            v_r=mean_value(valued["u_r"][start], source_q_r, pi_r) if "v_r" in learned else None,
             distinct=len(timed),
             items=len(collected.item),
             must_be_finite=must_be_finite,
         )
 
-    def looks_ahead(self, batch: Transitions, values: Quantities) -> bool:
-        """Whether policies follow Q_r from V_r one step ahead: nearer than what is learned."""
-        is_exact = self.model_based and batch.human_policy.shape[1] > 0
-        return is_exact or "q_r" not in values.networks
 
-
-def _inputs_and_values(
-    batch: Transitions, goals: GoalIndex, forward_values: ForwardValues
-) -> dict[str, Tensor]:
-    """Everything that targets are computed from, causes first."""
-    named = {
-        "a successor's probability": batch.prob,
-        "the humans' policy": batch.human_policy,
-        "a goal's weight": goals.weight,
-        "V_h^e": forward_values.v_h_e,
-        "X_h": forward_values.x_h,
-        "U_r": forward_values.u_r,
-    }
-    if forward_values.q_r is not None:
-        named["Q_r"] = forward_values.q_r
-    # Last, for it may follow from all others.
-    return named | {"V_r": forward_values.v_r}
-
-
-def action_weight(
+def _one_hot_action(
     batch: Transitions, like: Float[Tensor, "transition robot_action"]
 ) -> Float[Tensor, "transition robot_action"]:
     """One-hot joint robot action of each transition."""

@@ -9,11 +9,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_phase2.experience import States, TimedStates, Transitions
+from empo_phase2.experience import TimedStates
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, forward, policy_of
+from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.targets import one_step_q_r
+
+AT_ONCE = 4096
+"""States whose rewards are computed at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +69,21 @@ class ValueEstimator:
         states, transitions = self._encoder(rows, steps_left)
         states, transitions = states.to(self._device), transitions.to(self._device)
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
-        values = self._values
+        values, available = self._values, sources.states.available
+        theory = values.theory
         with values.evaluating():
-            forward_values = forward(sources, values, self._values.theory.beta_r)
-            q_r, pi_r = forward_values.q_r, forward_values.pi_r
-            if q_r is None or pi_r is None:
-                q_r = self._one_step_q_r(states, transitions)
-                pi_r = policy_of(q_r, sources.states.available, self._values.theory.beta_r)
-        q_r = q_r.masked_fill(~sources.states.available, math.nan)
-        parts = (
-            forward_values.v_r,
-            q_r,
-            pi_r,
-            forward_values.u_r,
-            forward_values.x_h,
-            self._by_goal(forward_values.v_h_e),
-        )
+            estimates = values.forward(sources)
+            u_r, v_r, q_r = estimates["u_r"], estimates.get("v_r"), estimates.get("q_r")
+            if v_r is None:
+                v_r = values.v_r(sources, u_r, q_r, theory.beta_r)
+            if q_r is None:
+                profiles = HumanProfiles(values.spec, values.goals)
+                q_r = one_step_q_r(states, transitions, values, profiles, theory.gamma_r)
+        pi_r = policy_of(q_r, available, theory.beta_r)
+        q_r = q_r.masked_fill(~available, math.nan)
+        v_h_e = self._by_goal(estimates["v_h_e"])
+        parts = (v_r, q_r, pi_r, u_r, estimates["x_h"], v_h_e)
         return ValueEstimates(*(part.cpu() for part in parts))
-
-    def _one_step_q_r(self, states: States, transitions: Transitions) -> Tensor:
-        """Q_r by looking one step ahead."""
-        profiles = HumanProfiles(self._values.spec, self._encoder.goals)
-        theory = self._values.theory
-        return one_step_q_r(states, transitions, self._values, profiles, theory.gamma_r)
 
     def _by_goal(self, by_slot: Tensor) -> Tensor:
         """Values of slots, in the order of the world's goals."""
@@ -97,3 +92,30 @@ class ValueEstimator:
         # Goals of an ensemble count those of its first world first.
         values[:, goal[goal >= 0]] = by_slot[:, goal >= 0]
         return values
+
+
+class LearnedReward:
+    """U_r of networks and tables; see ``empo_core.protocols.IntrinsicReward``."""
+
+    def __init__(self, values: Quantities, encoder: StateEncoder, device: str = "cpu") -> None:
+        """Read all quantities anew each time; the encoder need not add successors."""
+        self._values, self._encoder, self._device = values, encoder, device
+
+    @torch.no_grad()
+    def __call__(
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, " state"]:
+        """U_r of states from which an episode goes on."""
+        parts = [torch.zeros(0)]
+        with self._values.evaluating():
+            for first in range(0, len(states), AT_ONCE):
+                part = slice(first, first + AT_ONCE)
+                distinct, encoded = self._encoder(states[part], steps_left[part])
+                distinct = distinct.to(self._device)
+                timed = TimedStates.of(
+                    distinct.at(encoded.state.to(self._device)), steps_left[part].to(self._device)
+                )
+                v_h_e = self._values.v_h_e(timed)
+                u_r = self._values.u_r(timed, self._values.x_h(timed, v_h_e))
+                parts.append(u_r.cpu())
+        return torch.cat(parts)

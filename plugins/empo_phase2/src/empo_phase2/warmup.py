@@ -19,6 +19,7 @@ class WarmUpSchedule:
     Attributes:
         stage_start: First training step of each stage of ``STAGES``. The stage of a quantity
             in closed form is empty: it starts where the next one does.
+        warm_up_end: The first step with every quantity in training; from there beta_r rises.
         total_steps: Training steps of the run.
     """
 
@@ -34,17 +35,13 @@ class WarmUpSchedule:
         for stage in STAGES:
             self.stage_start[stage] = start
             start += lengths.get(stage, 0)
+        self.warm_up_end = self.stage_start["ramp"]
         self._learned = tuple(q for q in QUANTITIES if q in lengths)
         constant = int(params.optimiser.lr_constant_fraction * params.total_steps)
         self._lr_falls_at = max(self.stage_start["full"], constant)
         self._warm_up_gone_at = constant
         phases_out = params.replay.phase_out_warm_up
         self._phases_out = not params.targets.model_based if phases_out is None else phases_out
-
-    @property
-    def warm_up_end(self) -> int:
-        """The first step with every quantity in training; from there beta_r rises."""
-        return self.stage_start["ramp"]
 
     def stage(self, step: int) -> str:
         """The stage that a step belongs to."""

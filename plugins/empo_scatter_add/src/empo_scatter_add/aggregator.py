@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from empo_core.types import Reduction, Segments
-from empo_scatter_add.checks import accumulation_dtype, check_inputs
 from empo_scatter_add.plugin import ScatterAddParams
 
 
@@ -29,8 +30,9 @@ class ScatterAdd:
 
         Sums of dtypes below 32 bits are taken in float32.
         """
-        check_inputs(values, segments, reduction, weight)
-        wide = accumulation_dtype(values.dtype)
+        _check_inputs(values, segments, reduction, weight)
+        # In bfloat16 a running sum of ones stops growing at 256.
+        wide = torch.float32 if values.dtype.itemsize < 4 else values.dtype
         summands = values.to(wide)
         if weight is not None:
             weight = weight.to(wide)
@@ -62,3 +64,41 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     nothing = denominator == 0
     safe = denominator.masked_fill(nothing, 1)
     return (numerator / safe).masked_fill(nothing, 0)
+
+
+def _check_inputs(
+    values: Shaped[Tensor, "*item"],
+    segments: Segments,
+    reduction: Reduction,
+    weight: Shaped[Tensor, "*weight"] | None,
+) -> None:
+    """Refuse inputs whose shapes, devices or dtypes disagree.
+
+    Raises:
+        ValueError: if shapes, devices or dtypes disagree, or the reduction is unknown.
+    """
+    if reduction not in get_args(Reduction):
+        choices = ", ".join(get_args(Reduction))
+        raise ValueError(f"there is no reduction {reduction!r}; choose one of {choices}")
+    if not values.is_floating_point():
+        raise ValueError(f"values are {values.dtype}; aggregate floats, e.g. values.double()")
+    items = segments.index.shape[0]
+    if values.ndim == 0 or values.shape[0] != items:
+        raise ValueError(
+            f"values have shape {list(values.shape)} but the segments have {items} items; "
+            "the first axis of values is the item axis"
+        )
+    if values.device != segments.index.device:
+        raise ValueError(
+            f"values are on {values.device} but the segments on {segments.index.device}; "
+            "move one of them"
+        )
+    if weight is None:
+        return
+    if weight.shape != (items,):
+        raise ValueError(
+            f"weight has shape {list(weight.shape)} but the segments have {items} items; "
+            "give one number per item"
+        )
+    if weight.device != values.device:
+        raise ValueError(f"weight is on {weight.device} but values on {values.device}; move one")

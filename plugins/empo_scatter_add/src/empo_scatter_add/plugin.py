@@ -19,13 +19,9 @@ class ScatterAddParams(Config):
     )
 
 
-class LoopParams(Config):
-    """The reference has nothing to choose."""
-
-
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer two aggregators."""
+    """Offer one aggregator."""
     yield Component(
         kind="aggregator",
         name="scatter-add",
@@ -33,12 +29,4 @@ def empo_components() -> Iterable[Component]:
         target="empo_scatter_add.aggregator:ScatterAdd",
         api=1,
         summary="Sum or mean per segment in one pass; any device and float dtype.",
-    )
-    yield Component(
-        kind="aggregator",
-        name="loop",
-        params=LoopParams,
-        target="empo_scatter_add.loop:Loop",
-        api=1,
-        summary="The same in a plain Python loop: slow, for checking the fast one.",
     )
