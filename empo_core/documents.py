@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from empo_core.config import RunConfig, WorldModelRef, installed, library_file, meant
+from empo_core.config import RunConfig, WorldModelRef, installed, library_file, suggested_name
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
@@ -88,9 +88,9 @@ def _meant(path: Path) -> str | None:
     name = str(path)
     if path.exists() or path.suffix or len(path.parts) != 1:
         return None
-    if world := meant(installed(), "world_model", name):
+    if world := suggested_name(installed(), "world_model", name):
         return world
-    if environment := meant(installed(), "environment", name):
+    if environment := suggested_name(installed(), "environment", name):
         return f"{environment} A config names it under algorithm.params.environment"
     return None
 

@@ -167,5 +167,5 @@ def _place(error: BaseException, tracker: Tracker) -> str:
     module = type(tracker).__module__
     file = getattr(sys.modules.get(module), "__file__", None)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == file] or frames[-1:]
-    return f"{module.partition('.')[0]}, {own[-1].filename}:{own[-1].lineno}"
+    frames = [frame for frame in frames if frame.filename == file] or frames[-1:]
+    return f"{module.partition('.')[0]}, {frames[-1].filename}:{frames[-1].lineno}"

@@ -21,8 +21,8 @@ from empo_core.config.models import (
     installed,
     library_file,
     library_files,
-    meant,
     merged,
+    suggested_name,
 )
 
 __all__ = [
@@ -46,6 +46,6 @@ __all__ = [
     "installed",
     "library_file",
     "library_files",
-    "meant",
     "merged",
+    "suggested_name",
 ]

@@ -170,7 +170,7 @@ class ComponentRef(Config, Generic[K]):
         except DuplicateComponentError as error:
             raise ValueError(str(error)) from error  # So that it gets a place in the file.
         except UnknownComponentError as error:
-            hint = meant(registry, cls.kind, name)
+            hint = suggested_name(registry, cls.kind, name)
             raise ValueError(f"{error} {hint}" if hint else str(error)) from error
         return name
 
@@ -300,7 +300,7 @@ def library_files(registry: Registry, kind: Kind, name: str) -> dict[str, Path]:
     }
 
 
-def meant(registry: Registry, kind: Kind, name: str) -> str | None:
+def suggested_name(registry: Registry, kind: Kind, name: str) -> str | None:
     """What the name of no component was most likely meant to be; None if nothing is like it."""
     worlds = {
         stem.rpartition("/")[2]: f"{component}/{stem}"
