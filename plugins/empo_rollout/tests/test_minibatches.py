@@ -24,8 +24,10 @@ def drawn(
     if sampling == "steps":
         size, advantage = size * len(advantage), advantage.flatten()[None]
     generator = torch.Generator().manual_seed(seed)
-    draws = minibatches(advantage, params, size, beta=beta, generator=generator)
-    return [Minibatch(*pair) for pair in draws]
+    columns, weight = minibatches(advantage, params, size, beta=beta, generator=generator)
+    if weight is None:
+        weight = torch.ones(len(columns))
+    return [Minibatch(*pair) for pair in zip(columns.split(size), weight.split(size), strict=True)]
 
 
 def sized(*sizes: float) -> Tensor:

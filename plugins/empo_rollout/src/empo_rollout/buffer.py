@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -156,13 +155,17 @@ class Batch:
         """Copies of some segments, in the order asked for."""
         return selected(self, chosen)
 
-    def parts(self, count: int) -> Iterator[Batch]:
-        """The batch in so many parts of (almost) equal size."""
+    def pieces(self, count: int) -> Iterator[Batch]:
+        """The batch in so many pieces of (almost) equal numbers of segments, without copies."""
         if count == 1:
             yield self
             return
-        for chosen in torch.arange(len(self.agent), device=self.agent.device).tensor_split(count):
-            yield self.segments(chosen)
+        columns = {
+            name: tensor.tensor_split(count, 0 if name in PER_SEGMENT else 1)
+            for name, tensor in tensors_of(self).items()
+        }
+        for tensors in zip(*columns.values(), strict=True):
+            yield replace(self, **dict(zip(columns, tensors, strict=True)))
 
     @property
     def row_agent(self) -> Int[Tensor, " row"]:
@@ -174,14 +177,21 @@ class Batch:
 Segments = TypeVar("Segments", Rollout, Batch)
 
 
+def tensors_of(segments: Segments) -> dict[str, Tensor]:
+    """The fields by name, without masks where there are none."""
+    named = {name: getattr(segments, name) for name in segments.__slots__}
+    return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
 def selected(segments: Segments, chosen: Int[Tensor, " chosen"]) -> Segments:
     """Copies of some segments, in the order of ``chosen``."""
-    parts: dict[str, Tensor] = {}
-    for name in segments.__slots__:
-        tensor: Tensor | None = getattr(segments, name)
-        if tensor is not None:  # There may be no masks.
-            parts[name] = tensor.index_select(0 if name in PER_SEGMENT else 1, chosen)
-    return replace(segments, **parts)
+    return replace(
+        segments,
+        **{
+            name: tensor.index_select(0 if name in PER_SEGMENT else 1, chosen)
+            for name, tensor in tensors_of(segments).items()
+        },
+    )
 
 
 @dataclass(slots=True)
@@ -478,10 +488,11 @@ def advantages(
 def normalised(
     advantage: Float[Tensor, "time segment"],
     weight: Float[Tensor, "time segment"],
+    count: int,
     name: str,
     group: Group,
-) -> tuple[Float[Tensor, "time segment"], float]:
-    """``(A - mean) / (std + 1e-8)`` over a minibatch of all processes; and its total weight.
+) -> tuple[Float[Tensor, "time segment"], list[float]]:
+    """``(A - mean) / (std + 1e-8)`` of each minibatch of all processes; and their total weights.
 
     The standard deviation is the biased one. In a minibatch of a single step, which minus its own
     mean would teach nothing, the advantage stays as it is.
@@ -489,24 +500,25 @@ def normalised(
     Args:
         advantage: Of the steps of this process; 0 where they have no weight.
         weight: How much each step counts.
-        name: Of the minibatch, for the error.
+        count: Number of minibatches, of equally many segments, which lie side by side.
+        name: Of all of them, for the error.
         group: The processes that learn together.
 
     Raises:
         NonFiniteError: if an advantage that counts is infinite or NaN.
     """
     # In float64, since the variance is a small difference of large numbers.
-    exact, weights = advantage.double(), weight.double()
-    sums = torch.stack((weights, weights * exact, weights * exact.square())).sum((1, 2))
+    exact, weights = (part.double().unflatten(1, (count, -1)) for part in (advantage, weight))
+    sums = torch.stack((weights, weights * exact, weights * exact.square())).sum((1, 3))
     group.add_up([sums])
-    total, first, second = sums.tolist()
-    if not math.isfinite(second):
+    if not bool(sums.isfinite().all()):
         raise NonFiniteError(f"the advantages of {name} are not finite; check the rewards")
-    if total <= 1:
-        return advantage, total
-    mean = first / total
-    deviation = math.sqrt(max(second / total - mean**2, 0.0))
-    return ((exact - mean) / (deviation + 1e-8)).to(advantage.dtype), total
+    total, first, second = sums
+    mean = first / total.clamp(min=1)
+    deviation = (second / total.clamp(min=1) - mean.square()).clamp(min=0).sqrt()
+    scaled = (exact - mean[:, None]) / (deviation[:, None] + 1e-8)
+    scaled = torch.where(total[:, None] > 1, scaled, exact)
+    return scaled.flatten(1).to(advantage.dtype), total.tolist()
 
 
 def minibatches(
@@ -516,8 +528,8 @@ def minibatches(
     *,
     beta: float,
     generator: torch.Generator,
-) -> Iterator[tuple[Int[Tensor, " segment"], Float[Tensor, " segment"]]]:
-    """Segments of each minibatch of one pass over a rollout, and their importance weights.
+) -> tuple[Int[Tensor, " drawn"], Float[Tensor, " drawn"] | None]:
+    """Segments of the minibatches of one pass over a rollout, one minibatch behind the other.
 
     All but those of ``sampling: prioritized`` are a partition: every segment is in one minibatch,
     with an importance of 1.
@@ -529,23 +541,21 @@ def minibatches(
         beta: Exponent of the importance weights of ``prioritized``, see ``annealed_beta``.
         generator: The only source of randomness: equal generators give equal minibatches.
 
-    Yields:
+    Returns:
         Positions, and factors of the (normalised) advantages that correct for how often a segment
-        is drawn.
+        is drawn; None where all are 1.
     """
     segments, device = advantage.shape[1], advantage.device
     if params.sampling == "prioritized":
         likely = probabilities(advantage, params.prio_alpha).to(generator.device)
-        importance = (segments * likely).pow(-beta).float()
-        for _ in range(segments // size):
-            drawn = torch.multinomial(likely, size, generator=generator)
-            yield drawn.to(device), importance[drawn].to(device)
-        return
-    order = torch.arange(segments)
-    if params.sampling != "sequential":
-        order = torch.randperm(segments, generator=generator, device=generator.device)
-    for columns in torch.split(order.to(device), size):
-        yield columns, torch.ones(len(columns), device=device)
+        rows = likely.expand(segments // size, -1)
+        drawn = torch.multinomial(rows, size, generator=generator).flatten()
+        importance = (segments * likely[drawn]).pow(-beta).float()
+        return drawn.to(device), importance.to(device)
+    if params.sampling == "sequential":
+        return torch.arange(segments, device=device), None
+    order = torch.randperm(segments, generator=generator, device=generator.device)
+    return order.to(device), None
 
 
 def annealed_beta(beta0: float, progress: float) -> float:
