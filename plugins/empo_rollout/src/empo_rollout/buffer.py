@@ -508,7 +508,8 @@ def normalised(
         NonFiniteError: if an advantage that counts is infinite or NaN.
     """
     # In float64, since the variance is a small difference of large numbers.
-    exact, weights = (part.double().unflatten(1, (count, -1)) for part in (advantage, weight))
+    shape = len(advantage), count, -1
+    exact, weights = (part.double().reshape(shape) for part in (advantage, weight))
     sums = torch.stack((weights, weights * exact, weights * exact.square())).sum((1, 3))
     group.add_up([sums])
     if not bool(sums.isfinite().all()):

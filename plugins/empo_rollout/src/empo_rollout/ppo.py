@@ -21,14 +21,13 @@ from empo_learning.optimiser_moments import load_moments, moments_of
 from empo_learning.policy_losses import EntropyBonus, weighted_mean, weighted_means
 from empo_rollout.buffer import Batch, Rollout, advantages, annealed_beta, minibatches, normalised
 from empo_rollout.checks import refuse_step, require_fit
+from empo_rollout.closed_form import ClosedForm
 from empo_rollout.optimiser import build_optimiser, learning_rate
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policy import ActorCritic, autocast
-from empo_rollout.ppo_params import PpoParams
+from empo_rollout.ppo_params import LOG_RATIO_LIMIT, PpoParams
 
-LOG_RATIO_LIMIT = 10.0
-"""Ratios beyond exp of this overflow sooner than they tell anything."""
 KL = "policy/approx_kl"
 """Metric of a policy loss: the divergence between the policy that acted and the policy now."""
 
@@ -184,10 +183,15 @@ class Updater:
         self._row.grad = torch.zeros_like(self._row)
         vector_to_parameters(self._row.detach(), weights)
         sizes = [weight.numel() for weight in weights]
-        for weight, gradient in zip(weights, self._row.grad.split(sizes), strict=True):
+        for weight, gradient in zip(weights, torch.split(self._row.grad, sizes), strict=True):
             weight.grad = gradient.view_as(weight)
         self._group.spread([self._row])
         self._optimiser = build_optimiser(params.optimiser, [self._row])
+        self._add_gradient = self._by_autograd
+        if params.update.gradient == "closed-form":
+            (loss, factor), *others = losses
+            ppo = loss.params if type(loss) is Ppo and factor == 1 and not others else None
+            self._add_gradient = ClosedForm(policy, ppo, params)
         self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
         self._steps = 0
 
@@ -255,26 +259,34 @@ class Updater:
             total_weight: Sum of the weights of all steps, in all processes.
             progress: Share of the run that is done.
         """
-        update, gradient = self._params.update, self._row.grad
+        gradient = self._row.grad
         assert gradient is not None
         gradient.zero_()
-        total: Tensor | float = 0.0
+        names: Sequence[str] = ()
+        total = gradient.new_zeros(())
         for part in batch.pieces(self._plan.accumulate):
             part_weight = float(part.weight.sum())
             weight = part.weight * (part.weight.numel() / part_weight if part_weight else 0.0)
-            distribution, value = self._evaluated(part)
-            policy_loss, metrics = self._policy_loss(distribution, part, weight, progress)
-            value_error = value_loss(value, part.value, part.returns, weight, update.value_clip)
-            loss = policy_loss + update.value_coef * value_error
-            metrics |= {"loss/policy": policy_loss, "loss/value": value_error, "loss/total": loss}
-            numbers = torch.stack([torch.as_tensor(x).detach().to(loss) for x in metrics.values()])
             share = part_weight / total_weight
-            if share:  # Not 0 times the gradient, which need not exist.
-                loss.backward(torch.full_like(loss, share))  # type: ignore[no-untyped-call]
+            names, numbers = self._add_gradient(part, weight, share, progress)
             total = total + (share * numbers if share else torch.zeros_like(numbers))
-        assert isinstance(total, Tensor)
         self._group.add_up([gradient, total])
-        return dict(zip(metrics, total.unbind(), strict=True))
+        return dict(zip(names, total.unbind(), strict=True))
+
+    def _by_autograd(
+        self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
+    ) -> tuple[Sequence[str], Float[Tensor, " metric"]]:
+        """Add ``share`` times the gradient of a batch to that of the weights; names and metrics."""
+        update = self._params.update
+        distribution, value = self._evaluated(batch)
+        policy_loss, metrics = self._policy_loss(distribution, batch, weight, progress)
+        value_error = value_loss(value, batch.value, batch.returns, weight, update.value_clip)
+        loss = policy_loss + update.value_coef * value_error
+        metrics |= {"loss/policy": policy_loss, "loss/value": value_error, "loss/total": loss}
+        if share:  # Not 0 times the gradient, which need not exist.
+            loss.backward(torch.full_like(loss, share))  # type: ignore[no-untyped-call]
+        numbers = [torch.as_tensor(number).detach().to(loss) for number in metrics.values()]
+        return list(metrics), torch.stack(numbers)
 
     def _evaluated(self, batch: Batch) -> tuple[Distribution, Float[Tensor, "time segment"]]:
         """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
@@ -327,11 +339,14 @@ class Updater:
 
     def _step(self, name: str, metrics: Mapping[str, Tensor], progress: float) -> Tensor:
         """Move the weights along their gradient, if all is finite; its norm before it is cut."""
-        params, optimiser = self._params.optimiser, self._optimiser
-        longest = torch.inf if params.max_grad_norm is None else params.max_grad_norm
-        norm = nn.utils.clip_grad_norm_([self._row], longest)
-        if not math.isfinite(float(norm + metrics["loss/total"])):
+        params, optimiser, gradient = self._params.optimiser, self._optimiser, self._row.grad
+        assert gradient is not None
+        norm: Tensor = torch.linalg.vector_norm(gradient)
+        length = float(norm)
+        if not math.isfinite(length + float(metrics["loss/total"])):
             refuse_step({**metrics, "optim/grad_norm": norm}, name, self._policy)
+        if params.max_grad_norm is not None and length > params.max_grad_norm:
+            gradient.mul_(params.max_grad_norm / length)
         rate = learning_rate(
             params.lr, params.lr_schedule, progress, step=self._steps, warm_up=params.lr_warm_up
         )
