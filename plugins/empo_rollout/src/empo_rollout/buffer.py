@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -28,8 +28,27 @@ Place: TypeAlias = tuple[int, slice]
 """Position of a block's step: its time within segments, and those segments."""
 
 
+class Segmented:
+    """Tensors of several segments, ``[time, segment, ...]`` but for those in ``PER_SEGMENT``."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields by name, without masks where there are none."""
+        named = {name: getattr(self, name) for name in self.__slots__}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    def segments(self, chosen: Int[Tensor, " chosen"]) -> Self:
+        """Copies of some segments, in the order of ``chosen``."""
+        copies = {
+            name: tensor.index_select(0 if name in PER_SEGMENT else 1, chosen)
+            for name, tensor in self.tensors().items()
+        }
+        return type(self)(**{"mask": None, **copies})
+
+
 @dataclass(slots=True)
-class Rollout:
+class Rollout(Segmented):
     """Segments of consecutive steps, each of one agent, time first.
 
     An entry along ``time`` is one transition: an observation, the action taken there, and the
@@ -82,13 +101,9 @@ class Rollout:
         """The steps that losses are about: the agent acted, and the outcome is known."""
         return self.valid & self.is_known
 
-    def segments(self, chosen: Int[Tensor, " chosen"]) -> Rollout:
-        """Copies of some segments, in the order asked for."""
-        return selected(self, chosen)
-
 
 @dataclass(slots=True)
-class Batch:
+class Batch(Segmented):
     """Segments as losses see them: a whole rollout, a minibatch, or a part of one.
 
     Attributes:
@@ -151,10 +166,6 @@ class Batch:
             memory = memory.new_zeros(len(agent), 0)
         return cls(agent=agent, memory=memory, mask=steps.pop("mask", None), **steps)
 
-    def segments(self, chosen: Int[Tensor, " chosen"]) -> Batch:
-        """Copies of some segments, in the order asked for."""
-        return selected(self, chosen)
-
     def pieces(self, count: int) -> Iterator[Batch]:
         """The batch in so many pieces of (almost) equal numbers of segments, without copies."""
         if count == 1:
@@ -162,36 +173,10 @@ class Batch:
             return
         columns = {
             name: tensor.tensor_split(count, 0 if name in PER_SEGMENT else 1)
-            for name, tensor in tensors_of(self).items()
+            for name, tensor in self.tensors().items()
         }
         for tensors in zip(*columns.values(), strict=True):
-            yield replace(self, **dict(zip(columns, tensors, strict=True)))
-
-    @property
-    def row_agent(self) -> Int[Tensor, " row"]:
-        """The agent of each step, ``time`` and ``segment`` in one axis."""
-        horizon = len(self.starts)
-        return self.agent if horizon == 1 else self.agent.repeat(horizon)
-
-
-Segments = TypeVar("Segments", Rollout, Batch)
-
-
-def tensors_of(segments: Segments) -> dict[str, Tensor]:
-    """The fields by name, without masks where there are none."""
-    named = {name: getattr(segments, name) for name in segments.__slots__}
-    return {name: tensor for name, tensor in named.items() if tensor is not None}
-
-
-def selected(segments: Segments, chosen: Int[Tensor, " chosen"]) -> Segments:
-    """Copies of some segments, in the order of ``chosen``."""
-    return replace(
-        segments,
-        **{
-            name: tensor.index_select(0 if name in PER_SEGMENT else 1, chosen)
-            for name, tensor in tensors_of(segments).items()
-        },
-    )
+            yield Batch(**{"mask": None, **dict(zip(columns, tensors, strict=True))})
 
 
 @dataclass(slots=True)
@@ -527,7 +512,7 @@ def minibatches(
     params: UpdateParams,
     size: int,
     *,
-    beta: float,
+    progress: float,
     generator: torch.Generator,
 ) -> tuple[Int[Tensor, " drawn"], Float[Tensor, " drawn"] | None]:
     """Segments of the minibatches of one pass over a rollout, one minibatch behind the other.
@@ -539,7 +524,7 @@ def minibatches(
         advantage: Of every step, 0 where it has no weight; priorities depend on it.
         params: How to sample.
         size: Segments of a minibatch.
-        beta: Exponent of the importance weights of ``prioritized``, see ``annealed_beta``.
+        progress: Share of the run that is done, from 0 to 1; see ``annealed_beta``.
         generator: The only source of randomness: equal generators give equal minibatches.
 
     Returns:
@@ -551,6 +536,7 @@ def minibatches(
         likely = probabilities(advantage, params.prio_alpha).to(generator.device)
         rows = likely.expand(segments // size, -1)
         drawn = torch.multinomial(rows, size, generator=generator).flatten()
+        beta = annealed_beta(params.prio_beta0, progress)
         importance = (segments * likely[drawn]).pow(-beta).float()
         return drawn.to(device), importance.to(device)
     if params.sampling == "sequential":

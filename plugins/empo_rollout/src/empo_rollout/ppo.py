@@ -18,8 +18,8 @@ from empo_core.trees import StateDict, whole_number
 from empo_core.types import LossOutput, RecordedBatch
 from empo_learning.distributed import Group
 from empo_learning.optimiser_moments import load_moments, moments_of
-from empo_learning.policy_losses import EntropyBonus, weighted_mean, weighted_means
-from empo_rollout.buffer import Batch, Rollout, advantages, annealed_beta, minibatches, normalised
+from empo_learning.policy_losses import EntropyBonus, weighted_means
+from empo_rollout.buffer import Batch, Rollout, advantages, minibatches, normalised
 from empo_rollout.checks import refuse_step, require_fit
 from empo_rollout.closed_form import ClosedForm
 from empo_rollout.optimiser import build_optimiser, learning_rate
@@ -65,7 +65,8 @@ class Ppo(PolicyLoss):
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         log_ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         ratio = log_ratio.exp()
-        surrogate = clipped_surrogate(ratio, batch.advantage, self.params.clip)
+        clip, advantage = self.params.clip, batch.advantage
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
         bonus = self.entropy(distribution, batch.weight, batch.progress)
         loss = -(batch.weight * (surrogate + bonus.paid)).mean()
 
@@ -76,27 +77,12 @@ class Ppo(PolicyLoss):
                 # Schulman's estimate of the divergence: never negative, and less noisy than the
                 # mean of the log-ratios (http://joschu.net/blog/kl-approx.html).
                 approx_kl=ratio - 1 - log_ratio,
-                clip_fraction=((ratio - 1).abs() > self.params.clip).to(ratio),
+                clip_fraction=((ratio - 1).abs() > clip).to(ratio),
                 importance=ratio,
             )
         for name in ("entropy", "entropy_coef"):
             metrics[name] = bonus.metrics[name]
         return LossOutput(loss, metrics)
-
-
-def clipped_surrogate(
-    ratio: Float[Tensor, " step"],
-    advantage: Float[Tensor, " step"],
-    clip: float,
-) -> Float[Tensor, " step"]:
-    """``min(r A, clip(r, 1 - clip, 1 + clip) A)`` (Schulman et al. 2017, eq. 7).
-
-    Args:
-        ratio: Of the probabilities of an action under the new and the old policy.
-        advantage: Of the action.
-        clip: How far the ratio may move from 1 and still count.
-    """
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
 def value_loss(
@@ -132,11 +118,13 @@ def explained_variance(
     weight: Float[Tensor, "*batch"],
 ) -> Float[Tensor, ""]:
     """``1 - Var(R - V) / Var(R)``; 0 where returns do not vary."""
-    spread = _variance(returns, weight)
+    both = torch.stack((returns, returns - value)).flatten(1)
+    share = weight.flatten() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+    centred = both - (share * both).sum(1, keepdim=True)
+    total, unexplained = (share * centred.square()).sum(1)
     # Less than this is rounding of returns that are all the same.
     rounding = (8 * torch.finfo(returns.dtype).eps * returns.abs().amax()).square()
-    unexplained = _variance(returns - value, weight)
-    return torch.where(spread > rounding, 1 - unexplained / spread, torch.zeros_like(spread))
+    return torch.where(total > rounding, 1 - unexplained / total, torch.zeros_like(total))
 
 
 class Updater:
@@ -193,6 +181,7 @@ class Updater:
             ppo = loss.params if type(loss) is Ppo and factor == 1 and not others else None
             self._add_gradient = ClosedForm(policy, ppo, params)
         self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
+        self._num_minibatches = params.update.update_epochs * plan.minibatches
         self._steps = 0
 
     def update(
@@ -227,7 +216,6 @@ class Updater:
         update = self._params.update
         rows: list[dict[str, Tensor]] = []
         whole, report = self._batch(rollout)
-        num_minibatches = update.update_epochs * self._plan.minibatches
         for name, batch, total_weight in self._minibatches(rollout, whole, progress):
             metrics = self._gradient(batch, total_weight, progress)
             # The first comes from the policy that acted: without a step, nothing would be learned.
@@ -238,7 +226,7 @@ class Updater:
                     break
             metrics["optim/grad_norm"] = self._step(name, metrics, progress)
             rows.append(metrics)
-            show(len(rows) / num_minibatches)
+            show(len(rows) / self._num_minibatches)
         lr = self._optimiser.param_groups[0]["lr"] if rows else 0.0
         ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": len(rows)}
         return means(rows) | ends | report
@@ -294,9 +282,8 @@ class Updater:
             hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
         mask = None if batch.mask is None else batch.mask.flatten(0, 1)
         with autocast(self._params.compute):
-            distribution = self._policy.distribution(
-                hidden.flatten(0, 1).float(), batch.row_agent, mask
-            )
+            agent = batch.agent.repeat(len(value))
+            distribution = self._policy.distribution(hidden.flatten(0, 1).float(), agent, mask)
         return distribution, value.float()
 
     def _policy_loss(
@@ -401,14 +388,13 @@ class Updater:
     ) -> Iterator[tuple[str, Batch, float]]:
         """Name, steps and total weight of each minibatch of all epochs that has any weight."""
         update, vtrace = self._params.update, self._params.advantages.vtrace
-        beta = annealed_beta(update.prio_beta0, progress)
         size = self._plan.minibatch_size // len(whole.value)
         has_changed = False
         for epoch in range(update.update_epochs):
             if epoch and vtrace == "epoch":
                 whole.advantage = self._corrected(rollout, whole).view_as(whole.value)
             chosen, importance = minibatches(
-                whole.advantage, update, size, beta=beta, generator=self._generator
+                whole.advantage, update, size, progress=progress, generator=self._generator
             )
             drawn, count = whole.segments(chosen), len(chosen) // size
             totals = self._normalise(drawn, count, f"epoch {epoch + 1}")
@@ -453,7 +439,3 @@ def means(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
         return {}
     table = torch.stack([torch.stack(list(row.values())) for row in rows])
     return dict(zip(rows[0], table.mean(0).tolist(), strict=True))
-
-
-def _variance(values: Tensor, weight: Tensor) -> Tensor:
-    return weighted_mean((values - weighted_mean(values, weight)).square(), weight)
