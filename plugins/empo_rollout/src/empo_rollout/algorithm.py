@@ -33,8 +33,7 @@ from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
 from empo_learning.timers import Timers
-from empo_rollout.buffer import SegmentBuffer
-from empo_rollout.collector import RolloutCollector, build_normaliser
+from empo_rollout.collector import RolloutCollector, build_collector, build_normaliser
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
@@ -107,24 +106,16 @@ class RolloutAlgorithm(Algorithm):
         params = self._params
         env_spec = vector.spec if vector else replace(environments.spec, num_envs=plan.envs)
         device = group.device(params.compute.device)
-        seed, rank = context.seed, group.rank
+        seed = context.seed
         weights = torch.Generator().manual_seed(seed_of(stream(seed, Stream.WEIGHTS)))
         policy = build_policy(params.policy, env_spec, generator=weights, device=device)
-        batches = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES, rank)))
-        updater = Updater(
-            policy,
-            [(build(entry.loss), entry.weight) for entry in params.losses],
-            params,
-            plan,
-            env_spec,
-            device=device,
-            generator=batches,
-            group=group,
-        )
+        updater = self._updater(policy, plan, env_spec, seed, group)
         timers = Timers(device)
         episodes = EpisodeReturns(env_spec.num_agents, context.tracker, reasons=env_spec.reasons)
         collector: RolloutCollector | RemoteCollector
-        if vector is None:
+        if vector is not None:
+            collector = build_collector(params, plan, vector, policy, episodes, timers, device)
+        else:
             assert params.collection is not None
             collector = RemoteCollector(
                 build(params.collection.executor),
@@ -133,32 +124,12 @@ class RolloutAlgorithm(Algorithm):
                     params,
                     environments,
                     part_of(plan, params.collection.actors),
-                    seed_of(stream(seed, Stream.WORKERS, rank)),
+                    seed_of(stream(seed, Stream.WORKERS, group.rank)),
                 ),
                 policy,
                 episodes,
                 timers,
                 device,
-                normaliser=build_normaliser(params, env_spec),
-            )
-        else:
-            buffer = SegmentBuffer(
-                env_spec,
-                plan,
-                memory_size=policy.memory_size,
-                tail=params.experience.tail,
-                device=device,
-                reward_clip=params.experience.reward_clip,
-            )
-            collector = RolloutCollector(
-                vector,
-                policy,
-                buffer,
-                episodes,
-                timers,
-                compute=params.compute,
-                device=device,
-                carry_memory=params.experience.carry_memory,
                 normaliser=build_normaliser(params, env_spec),
             )
         learner = RolloutLearner(
@@ -197,6 +168,24 @@ class RolloutAlgorithm(Algorithm):
                 *learner.watch.warnings,
                 *warnings,
             ],
+        )
+
+    def _updater(
+        self, policy: ActorCritic, plan: VecPlan, env_spec: EnvSpec, seed: int, group: Group
+    ) -> Updater:
+        """Improves the policy by the losses of the config."""
+        params = self._params
+        return Updater(
+            policy,
+            [(build(entry.loss), entry.weight) for entry in params.losses],
+            params,
+            plan,
+            env_spec,
+            device=group.device(params.compute.device),
+            generator=torch.Generator().manual_seed(
+                seed_of(stream(seed, Stream.BATCHES, group.rank))
+            ),
+            group=group,
         )
 
     def restore(

@@ -18,6 +18,7 @@ from empo_environments.normalisation import Normaliser
 from empo_learning.timers import Timers
 from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.params import ComputeParams, RolloutParams
+from empo_rollout.plan import VecPlan
 from empo_rollout.policy import ActorCritic, PolicyStep, autocast
 
 
@@ -196,6 +197,41 @@ class RolloutCollector:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def build_collector(
+    params: RolloutParams,
+    plan: VecPlan,
+    vector: VectorEnv,
+    policy: ActorCritic,
+    episodes: EpisodeObserver,
+    timers: Timers,
+    device: torch.device,
+) -> RolloutCollector:
+    """A collector of rollouts of the planned size, as the params say.
+
+    Raises:
+        ConfigError: if observations cannot be normalised.
+    """
+    buffer = SegmentBuffer(
+        vector.spec,
+        plan,
+        memory_size=policy.memory_size,
+        tail=params.experience.tail,
+        device=device,
+        reward_clip=params.experience.reward_clip,
+    )
+    return RolloutCollector(
+        vector,
+        policy,
+        buffer,
+        episodes,
+        timers,
+        compute=params.compute,
+        device=device,
+        carry_memory=params.experience.carry_memory,
+        normaliser=build_normaliser(params, vector.spec),
+    )
 
 
 def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | None:
