@@ -57,6 +57,7 @@ class ClosedForm:
         self._scale, self._update = network.scale, params.update
 
     @torch.no_grad()
+    @np.errstate(all="ignore")  # Steps that are not finite are refused, without warnings before.
     def __call__(
         self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
     ) -> tuple[tuple[str, ...], Float[Tensor, " metric"]]:
@@ -90,7 +91,9 @@ class ClosedForm:
         # d log p(a) / d logits = 1[a] - p, and dH / d logits = -p (log p + H).
         logit_slope = probs * slope
         logit_slope[option] -= slope
-        coefficient = float(scheduled(self._ppo.entropy, torch.tensor(progress)))
+        coefficient = self._ppo.entropy.coef
+        if self._ppo.entropy.end is not None:
+            coefficient = float(scheduled(self._ppo.entropy, torch.tensor(progress)))
         if coefficient:
             logit_slope += (coefficient * step_share) * probs * (log_probs + entropy)
         if masked is not None:
@@ -126,25 +129,27 @@ class Dense:
     """Dense layers with tanh between them, forwards and backwards."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
-        self._weights = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
+        self._weights = [
+            (layer.weight.detach(), layer.weight.detach().t(), layer.bias.detach())
+            for layer in layers
+        ]
         self._gradients = [(layer.weight.grad, layer.bias.grad) for layer in layers]
         self._inputs: list[Float[Tensor, "row feature"]] = []
 
     def forward(self, rows: Float[Tensor, "row feature"]) -> Float[Tensor, "row output"]:
         """The outputs; keeps what ``backward`` needs."""
         self._inputs = []
-        for number, (weight, bias) in enumerate(self._weights):
+        for number, (_, transposed, bias) in enumerate(self._weights):
             rows = rows.tanh_() if number else rows
             self._inputs.append(rows)
-            rows = torch.addmm(bias, rows, weight.t())
+            rows = torch.addmm(bias, rows, transposed)
         return rows
 
     def backward(self, slope: Float[Tensor, "row output"]) -> None:
         """Add the gradient of a loss whose slopes in the outputs are these."""
         layers = list(zip(self._weights, self._gradients, self._inputs, strict=True))
-        for number, ((weight, _), (weight_gradient, bias_gradient), rows) in reversed(
-            list(enumerate(layers))
-        ):
+        for number in reversed(range(len(layers))):
+            (weight, _, _), (weight_gradient, bias_gradient), rows = layers[number]
             assert weight_gradient is not None
             assert bias_gradient is not None
             weight_gradient.addmm_(slope.t(), rows)
