@@ -40,7 +40,7 @@ from empo_rollout.learner import RolloutLearner
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
-from empo_rollout.policy import ActorCritic, ObservationNormalisation, blank_policy, build_policy
+from empo_rollout.policy import Networks, ObservationNormalisation, blank_policy, build_policy
 from empo_rollout.policyfile import POLICY, load_policy
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
@@ -171,7 +171,7 @@ class RolloutAlgorithm(Algorithm):
         )
 
     def _updater(
-        self, policy: ActorCritic, plan: VecPlan, env_spec: EnvSpec, seed: int, group: Group
+        self, policy: Networks, plan: VecPlan, env_spec: EnvSpec, seed: int, group: Group
     ) -> Updater:
         """Improves the policy by the losses of the config."""
         params = self._params
@@ -212,7 +212,7 @@ class RolloutAlgorithm(Algorithm):
 
     def _learned(
         self, context: RunContext, env_spec: EnvSpec, checkpoint: CheckpointChoice
-    ) -> ActorCritic:
+    ) -> Networks:
         """The policy that a run left.
 
         Raises:

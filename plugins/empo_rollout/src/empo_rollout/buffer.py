@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from empo_core.errors import ConfigError, NonFiniteError
+from empo_core.errors import NonFiniteError
 from empo_core.protocols.environments import EnvSpec, TimeStep
 from empo_learning.distributed import Group
 from empo_rollout.params import AdvantageParams, UpdateParams
@@ -228,12 +228,8 @@ class SegmentBuffer:
         """Reserve memory for one rollout, in RAM; ``rollout`` brings it to ``device``.
 
         ``tail`` and ``reward_clip`` are as in ``ExperienceParams``.
-
-        Raises:
-            ConfigError: if blocks cannot fill that many segments.
         """
         self._spec, self._horizon, self._segments = env_spec, plan.horizon, plan.segments
-        _require_fit(env_spec, plan.segments, plan.horizon)
         self._tail, self._device, self._clip = tail, torch.device(device), reward_clip
         self._arrays = _empty(env_spec, plan.segments, plan.horizon, memory_size)
         self._cursors = [WriteCursor() for _ in range(env_spec.num_blocks)]
@@ -380,25 +376,6 @@ class SegmentBuffer:
             f"the rollout is not ready: {self._full} of {self._segments} segments are full, and "
             f"{waiting} of {len(self._cursors)} blocks wait for what their last step led to"
         )
-
-
-def _require_fit(env_spec: EnvSpec, segments: int, horizon: int) -> None:
-    """Check that blocks fill all segments, and that every agent gets one."""
-    size = env_spec.block_agents
-    if segments >= env_spec.num_agents and segments % size == 0:
-        return
-    above = max(-(-segments // size) * size, env_spec.num_agents)
-    below = segments // size * size
-    nearest = (
-        f"{below * horizon} or {above * horizon}"
-        if below >= env_spec.num_agents
-        else above * horizon
-    )
-    raise ConfigError(
-        f"experience.batch_size: {segments * horizon} steps are {segments} segments of {horizon}, "
-        f"but there are {env_spec.num_agents} agents in blocks of {size}: segments must be a "
-        f"multiple of {size} and at least {env_spec.num_agents}; use a batch_size of {nearest}"
-    )
 
 
 def _empty(

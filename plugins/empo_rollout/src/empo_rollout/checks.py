@@ -15,11 +15,11 @@ from empo_learning.distributed import Group
 from empo_learning.finite import check_finite
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policy import ActorCritic
+from empo_rollout.policy import Networks
 
 
 def require_fit(
-    policy: ActorCritic,
+    policy: Networks,
     losses: Sequence[tuple[PolicyLoss, float]],
     params: RolloutParams,
     plan: VecPlan,
@@ -65,7 +65,7 @@ def require_fit(
         )
 
 
-def refuse_step(metrics: Mapping[str, Tensor], name: str, policy: ActorCritic) -> NoReturn:
+def refuse_step(metrics: Mapping[str, Tensor], name: str, policy: Networks) -> NoReturn:
     """Say what is not finite, of a step that is not taken.
 
     Raises:

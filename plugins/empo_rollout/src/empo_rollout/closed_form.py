@@ -17,7 +17,7 @@ from empo_core.errors import ConfigError
 from empo_learning.policy_losses import scheduled
 from empo_rollout.buffer import Batch
 from empo_rollout.params import RolloutParams
-from empo_rollout.policy import ActorCritic, Network, Networks, scaled
+from empo_rollout.policy import Network, Networks, scaled
 from empo_rollout.ppo_params import LOG_RATIO_LIMIT, PpoParams
 
 UNAVAILABLE = torch.finfo(torch.float32).min / 2
@@ -39,7 +39,7 @@ NAMES = (
 class ClosedForm:
     """The gradient of PPO's loss on a minibatch."""
 
-    def __init__(self, policy: ActorCritic, ppo: PpoParams | None, params: RolloutParams) -> None:
+    def __init__(self, policy: Networks, ppo: PpoParams | None, params: RolloutParams) -> None:
         """Evaluate a policy whose weights have gradients already, to which others are added.
 
         Args:
@@ -164,7 +164,7 @@ def _linear(trunk: nn.Module) -> list[nn.Linear]:
 
 
 def _fitting(
-    policy: ActorCritic, ppo: PpoParams | None, params: RolloutParams
+    policy: Networks, ppo: PpoParams | None, params: RolloutParams
 ) -> tuple[Network, PpoParams]:
     """The network and the parameters of the loss.
 
@@ -184,7 +184,6 @@ def _fitting(
         )
     if (compute.device, compute.precision, compute.compile) != ("cpu", "float32", False):
         raise _refusal("compute {device: cpu, precision: float32, compile: false}")
-    assert isinstance(policy, Networks)
     network = policy.members[0]
     if len(network.choices) != 1:
         raise _refusal("actions that are one choice among options")

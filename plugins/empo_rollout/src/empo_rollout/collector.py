@@ -19,7 +19,7 @@ from empo_learning.timers import Timers
 from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.params import ComputeParams, RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policy import ActorCritic, PolicyStep, autocast
+from empo_rollout.policy import Networks, PolicyStep, autocast
 
 
 class EpisodeObserver(Protocol):
@@ -61,7 +61,7 @@ class RolloutCollector:
     def __init__(
         self,
         vector: VectorEnv,
-        policy: ActorCritic,
+        policy: Networks,
         buffer: SegmentBuffer,
         episodes: EpisodeObserver,
         timers: Timers,
@@ -203,7 +203,7 @@ def build_collector(
     params: RolloutParams,
     plan: VecPlan,
     vector: VectorEnv,
-    policy: ActorCritic,
+    policy: Networks,
     episodes: EpisodeObserver,
     timers: Timers,
     device: torch.device,
@@ -249,7 +249,7 @@ def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | N
 
 
 def policy_step(
-    policy: ActorCritic,
+    policy: Networks,
     time_step: TimeStep,
     memory: Float[Tensor, "agent unit"],
     agent: Int[Tensor, " agent"],

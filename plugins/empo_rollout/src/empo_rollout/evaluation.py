@@ -17,7 +17,7 @@ from empo_environments.normalisation import Normaliser
 from empo_learning.randomness import seeded
 from empo_rollout.collector import policy_step, refuse_non_finite
 from empo_rollout.params import ComputeParams
-from empo_rollout.policy import ActorCritic, autocast
+from empo_rollout.policy import Networks, autocast
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Outcomes:
 
 @torch.no_grad()
 def outcomes(
-    policy: ActorCritic,
+    policy: Networks,
     vector: VectorEnv,
     plan: EvaluationPlan,
     *,
@@ -124,7 +124,7 @@ def outcomes(
 
 
 def _played(
-    policy: ActorCritic,
+    policy: Networks,
     vector: VectorEnv,
     plan: EvaluationPlan,
     device: torch.device,

@@ -14,7 +14,7 @@ from empo_rollout.agent import RolloutAgent
 from empo_rollout.evaluation import EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
-from empo_rollout.policy import ActorCritic
+from empo_rollout.policy import Networks
 
 UNFINISHED = "unfinished"
 """Reason of episodes that had not ended when waiting ended."""
@@ -27,7 +27,7 @@ class RolloutPlayer(EpisodePlayer):
     """
 
     def __init__(
-        self, params: RolloutParams, environments: EnvironmentFactory, policy: ActorCritic
+        self, params: RolloutParams, environments: EnvironmentFactory, policy: Networks
     ) -> None:
         """Prepare; no environment is made yet."""
         self._params, self._environments, self._policy = params, environments, policy

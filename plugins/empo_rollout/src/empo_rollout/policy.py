@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -15,7 +15,6 @@ from torch.distributions import Distribution
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec, ObservationSpec
-from empo_core.trees import StateDict
 from empo_environments.normalisation import EPSILON
 from empo_learning.distributions import BoundedNormal
 from empo_rollout.distributions import ActionMap, MultiCategorical, diagonal_normal
@@ -50,63 +49,11 @@ class PolicyStep(NamedTuple):
 class Unrolled(NamedTuple):
     """Outputs of a policy for whole segments, with gradients.
 
-    ``hidden`` is what ``ActorCritic.distribution`` turns into distributions over actions.
+    ``hidden`` is what ``Networks.distribution`` turns into distributions over actions.
     """
 
     hidden: Float[Tensor, "time segment feature"]
     value: Float[Tensor, "time segment"]
-
-
-@runtime_checkable
-class ActorCritic(Protocol):
-    """A policy and a critic, possibly with memory and with parts in common.
-
-    Several agents may have networks of their own: ``agent`` says whose turn it is, as a position
-    in ``EnvSpec.agents``.
-    """
-
-    @property
-    def memory_size(self) -> int:
-        """Units of the memory's state, 0 without a memory."""
-
-    def initial_memory(self, num_agents: int) -> Float[Tensor, "agent unit"]:
-        """The memory at the beginning of an episode: zeros."""
-
-    def step(
-        self,
-        observation: Shaped[Tensor, "agent word"],
-        memory: Float[Tensor, "agent unit"],
-        starts: Bool[Tensor, " agent"],
-        agent: Int[Tensor, " agent"],
-        mask: Bool[Tensor, "agent option"] | None = None,
-    ) -> PolicyStep:
-        """Distribution, value and next memory; where an episode starts, memory is void."""
-
-    def unroll(
-        self,
-        observation: Shaped[Tensor, "time segment word"],
-        memory: Float[Tensor, "segment unit"],
-        starts: Bool[Tensor, "time segment"],
-        agent: Int[Tensor, " segment"],
-    ) -> Unrolled:
-        """The same as ``step`` step by step, for whole segments at once."""
-
-    def distribution(
-        self,
-        hidden: Float[Tensor, "row feature"],
-        agent: Int[Tensor, " row"],
-        mask: Bool[Tensor, "row option"] | None = None,
-    ) -> Distribution:
-        """The distributions over actions ``[row number]`` that belong to ``hidden``."""
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The trainable tensors."""
-
-    def state_dict(self) -> StateDict:
-        """Everything needed to restore the network, as tensors."""
-
-    def load_state_dict(self, state_dict: StateDict) -> Any:
-        """Restore what ``state_dict`` returned."""
 
 
 def autocast(compute: ComputeParams) -> contextlib.AbstractContextManager[object]:
@@ -232,7 +179,10 @@ class Network(nn.Module):
 
 
 class Networks(nn.Module):
-    """An ``ActorCritic``: one network for all agents, or one for each.
+    """A policy and a critic: one network for all agents, or one for each.
+
+    Where each agent has a network, ``agent`` says whose turn it is, as a position in
+    ``EnvSpec.agents``.
 
     Attributes:
         members: The network of each agent, or the one of all.

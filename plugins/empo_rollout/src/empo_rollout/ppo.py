@@ -25,7 +25,7 @@ from empo_rollout.closed_form import ClosedForm
 from empo_rollout.optimiser import build_optimiser, learning_rate
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policy import ActorCritic, autocast
+from empo_rollout.policy import Networks, autocast
 from empo_rollout.ppo_params import LOG_RATIO_LIMIT, PpoParams
 
 KL = "policy/approx_kl"
@@ -140,7 +140,7 @@ class Updater:
 
     def __init__(
         self,
-        policy: ActorCritic,
+        policy: Networks,
         losses: Sequence[tuple[PolicyLoss, float]],
         params: RolloutParams,
         plan: VecPlan,
