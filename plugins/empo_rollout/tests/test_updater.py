@@ -391,7 +391,7 @@ def test_what_is_not_finite_is_named_and_changes_nothing(scene: Any) -> None:
             updater(made, policy, plan, [(loss, 1.0)]).update(rollout, 0.0)
     where = tuple(rollout.learnable.nonzero()[0])
     rollout.reward[where] = float("inf")
-    with pytest.raises(NonFiniteError, match="advantages of epoch 1"):
+    with pytest.raises(NonFiniteError, match="advantages"):
         updater(made, policy, plan).update(rollout, 0.0)
     require_close(policy, before, 0.0)
     rollout.reward[where] = 0.0
