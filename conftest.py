@@ -28,6 +28,10 @@ hypothesis.settings.load_profile("deterministic")
 # threads that wait for each other make it ten times slower on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# To draw the pictures of a run takes half of a second; tests that look at them take the fixture
+# ``pictures``.
+os.environ.setdefault("EMPO_BLOCK_PLUGINS", "empo-pictures")
+
 # Files of tests are in memory where it has room: disks take milliseconds for each of thousands of
 # files that are synchronised.
 MEMORY = Path("/dev/shm")
@@ -72,6 +76,17 @@ def pytest_collection_finish() -> None:
     """Spare later searches for garbage what lives to the end: libraries and thousands of tests."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Draw the pictures of finished runs, as where no plugin is blocked."""
+    from empo_core.config import installed
+
+    monkeypatch.delenv("EMPO_BLOCK_PLUGINS")
+    installed.cache_clear()
+    yield
+    installed.cache_clear()
 
 
 @pytest.fixture
@@ -144,28 +159,26 @@ def edit_model() -> Callable[..., None]:
     """
     import json
 
-    from pydantic import BaseModel
     from safetensors import safe_open
 
-    from empo_learning.saved_model import KEY, WEIGHTS, Format, write_model
-
-    class Body(BaseModel, extra="allow"):
-        """Any body."""
+    from empo_learning.saved_model import KEY, VERSION, model_bytes
 
     def edit(
-        path: Path, change: dict[str, Any], *, version: int | None = None, dtype: str | None = None
+        path: Path,
+        change: dict[str, Any],
+        *,
+        version: int = VERSION,
+        dtype: str | None = None,
     ) -> None:
         with safe_open(path, "pt") as file:
-            sealed = json.loads(file.metadata()[KEY])
-            tensors = {name.removeprefix(WEIGHTS): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            body = json.loads(file.metadata()[KEY])["body"]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if dtype is not None:
             tensors = {name: getattr(tensor, dtype)() for name, tensor in tensors.items()}
-        body = sealed["body"]
         for key, value in change.items():
             old = body.get(key)
             merges = isinstance(old, dict) and isinstance(value, dict)
             body[key] = {**old, **value} if merges else value
-        sort = Format(sealed["format"], version or sealed["version"])
-        write_model(path, sort, Body(**body), tensors)
+        path.write_bytes(model_bytes(body, tensors, version))
 
     return edit

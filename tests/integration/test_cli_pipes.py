@@ -110,6 +110,7 @@ def test_a_run_with_a_full_standard_output_is_whole_and_says_so(
     assert second.endswith(str(only_run(tmp_path)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 @pytest.mark.parametrize(
     "redirections", [">/dev/null 2>/dev/full", pytest.param(">&- 2>&- <&-", marks=pytest.mark.slow)]

@@ -109,7 +109,9 @@ def test_there_are_examples() -> None:
         for path in CONFIGS
     ],
 )
-def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_runs(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pictures: None
+) -> None:
     monkeypatch.chdir(tmp_path)
     changes = [f"runs={tmp_path / 'runs'}", *SHORTER.get(config.name, [])]
     done = CliRunner().invoke(app, ["run", str(config), "--json", *changes])

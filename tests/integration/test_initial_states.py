@@ -205,6 +205,7 @@ def test_copies_begin_each_episode_by_chance() -> None:
         assert abs((begins == 1).mean() - 3 / 4) < 0.1
 
 
+@pytest.mark.slow
 def test_learning_begins_by_chance_and_reports_expectations(
     by_chance: ExactResult, tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def test_actors_in_processes_of_their_own_learn_what_exact_computes(tmp_path: Pa
     assert numbers(context, "collect/restarts")[-1] == 0
 
 
+@pytest.mark.slow
 def test_actors_act_with_what_was_published_to_them(tmp_path: Path) -> None:
     context = given(tmp_path)
     exploring = {"robot": [RND], "human": [RND, "count-bonus"]}
@@ -140,6 +141,7 @@ def test_actors_act_with_what_was_published_to_them(tmp_path: Path) -> None:
         assert float(theirs["weights"]["moments"][2]) > 0
 
 
+@pytest.mark.slow
 def test_actors_play_an_ensemble_that_is_named(tmp_path: Path) -> None:
     further = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
     context = given(tmp_path)

@@ -52,10 +52,10 @@ def gap(
     return {name.removeprefix("Compare/"): value for name, value in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
-    # Expectations are learned in test_phase2_learning.py, and without a model all is sampled.
-    [m if m == "no model" else pytest.param(m, marks=pytest.mark.slow) for m in MODES],
+    MODES,
 )
 def test_a_small_world_is_learned_though_everybody_explores(mode: str, tmp_path: Path) -> None:
     """Robots and humans act at random to the end, and goals are pursued all episode."""

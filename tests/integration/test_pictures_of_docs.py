@@ -40,6 +40,7 @@ def test_every_picture_is_drawn_by_the_script_and_shown(script: dict[str, Any]) 
     assert names <= set(re.findall(r"images/(\S+)\)", text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", EXACT, ids=" ".join)
 def test_pictures_of_exact_runs_are_current(
     names: tuple[str, ...], script: dict[str, Any], tmp_path: Path

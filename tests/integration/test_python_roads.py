@@ -376,6 +376,7 @@ def test_batches_need_states_of_integers() -> None:
         enumerate_world(Named())
 
 
+@pytest.mark.slow
 def test_a_solver_uses_the_symmetries_of_a_compiled_world() -> None:
     whole, reduced = (solve(lift, ExactParams(reduce=reduce)) for reduce in ([], ["symmetry"]))
     (reduction,) = reduced.reductions

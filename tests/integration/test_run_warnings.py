@@ -109,6 +109,7 @@ def test_a_run_that_did_not_see_everything_says_so_everywhere(doubtful: tuple[Pa
     assert "never" in table
 
 
+@pytest.mark.slow
 def test_a_run_that_saw_everything_has_nothing_to_warn_of(tmp_path: Path) -> None:
     done = run(tmp_path, corridor(4), QUICK)
     (summary,) = (tmp_path / "runs").glob("*/results/summary.json")
@@ -132,6 +133,7 @@ def test_a_world_with_a_dead_end_is_refused_by_the_learner_as_by_the_solver(
     assert not list(tmp_path.glob("runs/*/results/summary.json"))
 
 
+@pytest.mark.slow
 def test_a_dead_end_in_a_world_too_large_to_search_is_told_with_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

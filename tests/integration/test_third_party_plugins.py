@@ -59,9 +59,8 @@ def test_empo_describes_their_params(python: Python, tmp_path: Path) -> None:
         assert word in found.stdout
 
 
-@pytest.mark.parametrize(
-    "name", ["empo_example_world", pytest.param("empo_example_tracker", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["empo_example_world", "empo_example_tracker"])
 def test_their_own_tests_pass(python: Python, name: str) -> None:
     found = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=EXAMPLES / name)
     assert found.returncode == 0, found.stdout + found.stderr

@@ -22,7 +22,7 @@ from empo_core.protocols import Tracker
 RESULTS = {
     "exact": ["summary.json"],
     "phase2": ["summary.json", "values.json"],
-    "rollout": ["summary.json", "policy.safetensors", "curve.csv"],
+    "rollout": ["summary.json", "model.safetensors", "curve.csv", "training.csv"],
     "latent": ["summary.json", "curve.csv", "training.csv"],
 }
 EXACT = {"world_model": WORLD, "algorithm": {"name": "exact", "params": {}}}
@@ -49,7 +49,11 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     [name if name == "exact" else pytest.param(name, marks=pytest.mark.slow) for name in RESULTS],
 )
 def test_a_picture_that_cannot_be_drawn_costs_a_warning(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    pictures: None,
 ) -> None:
     def warn(*arguments: Any, **options: Any) -> None:
         warnings.warn("a glyph is missing", UserWarning, stacklevel=1)  # An error in these tests.

@@ -25,10 +25,10 @@ def fuzzer() -> ModuleType:
 def test_mutated_configs_are_accepted_or_refused_with_a_place(
     fuzzer: ModuleType, tmp_path: Path
 ) -> None:
-    tally, failures, _ = fuzzer.fuzz(2_000, 1, tmp_path)
+    tally, failures, _ = fuzzer.fuzz(1_000, 1, tmp_path)
     assert not failures, "\n".join(failures[:5])
-    assert tally["accepted"] > 50
-    assert tally["refused"] > 1_000
+    assert tally["accepted"] > 10
+    assert tally["refused"] > 500
 
 
 def test_the_fuzzer_notices_what_it_should(fuzzer: ModuleType, tmp_path: Path) -> None:

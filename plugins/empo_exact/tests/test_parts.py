@@ -118,6 +118,7 @@ def test_the_numbers_of_states_do_not_depend_on_the_parts() -> None:
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", ["memory", pytest.param("spill", marks=SLOW)])
 def test_processes_find_the_same_start(tmp_path: Path, graph: str) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="none")

@@ -152,6 +152,7 @@ def test_kills_and_breaks_change_nothing(
     assert counted[0] == counted[1] + counted[2] > 0
 
 
+@pytest.mark.slow
 def test_actors_begin_with_what_all_have_seen_and_go_on_with_their_own(
     make: Callable[..., Made],
 ) -> None:

@@ -11,15 +11,14 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
-from empo_latent.agent import LatentAgent, tasks_played
-from empo_latent.environments.task_vector import multi_task_spec
+from empo_latent.agent import LatentAgent
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import Evaluation, evaluate
 from empo_latent.evaluator import evaluation_vector
-from empo_latent.modelfile import LoadedModel
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planner import discounts, planner_of
+from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import save_videos, warn_no_videos
 
 
@@ -31,9 +30,16 @@ class LatentPlayer(EpisodePlayer):
 
     films = True
 
-    def __init__(self, params: LatentParams, tasks: Sequence[Task], model: LatentModel) -> None:
-        """Prepare; no environment is made yet."""
+    def __init__(
+        self,
+        params: LatentParams,
+        tasks: Sequence[Task],
+        model: LatentModel,
+        spec: MultiTaskSpec,
+    ) -> None:
+        """Prepare for tasks, and a model that was made for their ``spec``."""
         self._params, self._tasks, self._model = params, tasks, model
+        self._spec, self.members = spec, spec.tasks
 
     def play(
         self, *, episodes: int, seed: int, max_steps: int | None = None
@@ -97,9 +103,5 @@ class LatentPlayer(EpisodePlayer):
         finally:
             vector.close()
 
-    def agent(self, member: str | None = None) -> LatentAgent:
-        """The agent in one task, whose planner acts; see ``EpisodePlayer.agent``."""
-        spec = multi_task_spec(self._tasks, envs=self._params.num_envs)
-        name = spec.tasks[0] if member is None else member
-        loaded = LoadedModel(self._model, self._params, spec)
-        return LatentAgent(loaded, task_of=tasks_played(spec, 1, name))
+    def _agent(self, number: int) -> LatentAgent:
+        return LatentAgent(self._model, self._params, self._spec, number)

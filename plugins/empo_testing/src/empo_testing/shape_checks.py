@@ -22,8 +22,8 @@ _UNKNOWN = object()
 """The kind of a value that must be looked at each time."""
 _CONF = BeartypeConf(is_pep484_tower=True)
 """Whole numbers are floats too, as for static checks."""
-FAMILIAR, SELDOM = 100, 10
-"""After so many calls without a new combination only every tenth one is looked at."""
+FAMILIAR, SELDOM = 20, 50
+"""After so many calls without a new combination only every fiftieth one is looked at."""
 
 
 def install(modules: Sequence[str]) -> None:
