@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import html
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,25 @@ class SavedRun:
     started: datetime.datetime | None
     seconds: float | None
     summary: dict[str, Json] = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        """The run as a table for notebooks."""
+        rows = {
+            "run": self.path,
+            "task": self.task,
+            "algorithm": self.algorithm,
+            "status": f"{self.status}: {self.reason}" if self.reason else self.status,
+            "started": self.started and self.started.strftime("%Y-%m-%d %H:%M"),
+            "seconds": self.seconds and f"{self.seconds:.3g}",
+        }
+        rows |= {key: v for key, v in self.summary.items() if isinstance(v, bool | int | str)}
+        rows |= {key: f"{v:.3g}" for key, v in self.summary.items() if isinstance(v, float)}
+        cells = (
+            f"<tr><th>{html.escape(key)}</th><td>{html.escape(str(value))}</td></tr>"
+            for key, value in rows.items()
+            if value not in (None, "")
+        )
+        return f"<table>{''.join(cells)}</table>"
 
     @cached_property
     def inputs(self) -> Manifest:

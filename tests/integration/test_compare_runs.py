@@ -77,6 +77,7 @@ def compared(*arguments: object) -> dict[str, Any]:
 def test_the_result_of_an_exact_run_is_loaded(runs: dict[str, Path]) -> None:
     found = empo_core.open_run(runs["five"])
     assert isinstance(found.result, ExactResult)
+    assert found.result.directory == found.path
     assert found.result.at(0).V_r == found.summary["root"]["V_r"]  # type: ignore[index, call-overload]
     assert found.metrics["exact/v_r"].steps.tolist() == [1, 2, 3, 4]
     assert found.metrics["exact/v_r"].values[-1] == found.result.at(0).V_r

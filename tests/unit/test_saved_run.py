@@ -62,6 +62,14 @@ def test_an_open_run_says_what_was_asked_how_it_went_and_what_came_of_it(write: 
     assert found.metrics["m"].values.tolist() == [2.0]
 
 
+def test_notebooks_show_an_open_run_as_a_table(write: Write) -> None:
+    summary = '{"note": "<b>", "V_r": -1.23456, "root": {}}'
+    shown = empo_core.open_run(write(results__summary_json=summary))._repr_html_()
+    assert "<th>algorithm</th><td>a</td>" in shown
+    assert "<th>V_r</th><td>-1.23</td>" in shown
+    assert "<td>&lt;b&gt;</td>" in shown
+
+
 def test_the_config_of_an_open_run_is_its_own(write: Write) -> None:
     first, second = empo_core.open_run(write()), empo_core.open_run(write())
     assert isinstance(first.config["world_model"], dict)

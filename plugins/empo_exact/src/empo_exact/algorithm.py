@@ -55,6 +55,7 @@ class Exact(Algorithm):
                 seed=context.seed,
                 peers=peers,
             )
+        result.directory = context.directory
         if self._params.inspector:
             warn_without_inspector()
             if not result.wants_page:
@@ -85,7 +86,9 @@ class Exact(Algorithm):
         Raises:
             StorageError: if the run has not finished, or is damaged.
         """
-        return self._finished(context)
+        result = self._finished(context)
+        result.directory = context.directory
+        return result
 
     def intrinsic_reward(self, context: RunContext) -> SolvedPower:
         """U_r of a finished run; see ``empo_core.protocols.Algorithm``.

@@ -71,6 +71,7 @@ class ExactResult(NotebookReport, Solution):
         seconds: Wall-clock time of the parts of the solve.
         seed: Seeds the rollouts that ``draw`` shows.
         reductions: The reductions by which fewer states were solved than there are.
+        directory: The directory of the run; None of what was solved without one.
         clean_up: Removes files that only a solve that goes on would need; called once the result
             is saved.
     """
@@ -90,6 +91,7 @@ class ExactResult(NotebookReport, Solution):
         self.seconds = seconds
         self.seed = seed
         self.reductions = tuple(reductions)
+        self.directory: Path | None = None
         self.clean_up: Callable[[], None] | None = None
         self._opening = opening
         self._peak_memory = peak_memory_bytes()

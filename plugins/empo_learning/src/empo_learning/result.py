@@ -34,7 +34,7 @@ class LearnedResult(NotebookReport):
     """What every learner returns.
 
     Attributes:
-        record: The record of the run; ``load_agent(result.record.directory)`` acts.
+        record: The record of the run; ``load_agent(result.directory)`` acts.
         part_ms: Milliseconds per update by name of what took them; empty where not measured.
         warnings: What may have kept the run from learning well.
     """
@@ -42,6 +42,11 @@ class LearnedResult(NotebookReport):
     record: RunRecord
     part_ms: Mapping[str, float] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the run."""
+        return self.record.directory
 
     def profile(self) -> dict[str, float]:
         """Mean milliseconds per update of each part of the work; parts of a part follow a slash.

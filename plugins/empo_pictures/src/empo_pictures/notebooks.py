@@ -47,16 +47,20 @@ def _printed(content: RenderableType) -> Console:
 
 
 class _NotebookView:
-    """Base of objects that IPython shows as text, and notebooks also as HTML."""
+    """Base of objects that ``print`` and IPython show as text, and notebooks also as HTML."""
 
     def _content(self) -> tuple[RenderableType, Frame | None]:
         raise NotImplementedError
+
+    def __str__(self) -> str:
+        """The text, without the picture."""
+        return printable(_printed(self._content()[0]).export_text().rstrip("\n"))
 
     def _repr_html_(self) -> str:
         return as_html(*self._content())
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        text = printable(_printed(self._content()[0]).export_text().rstrip("\n"))
+        text = str(self)
         if len(text) > MOST_CHARACTERS:
             text = f"{text[:MOST_CHARACTERS]}\n(and more)"
         return {"text/plain": text, "text/html": self._repr_html_()}
