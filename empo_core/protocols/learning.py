@@ -98,13 +98,10 @@ class PolicyLoss(torch.nn.Module, ABC):
     Attributes:
         takes: What it learns from: steps that were taken, or candidates that were imagined.
         needs: The inputs that a loss of candidates requires.
-        weighs_candidates: Whether ``weights`` prefers some candidates to others. A learner may let
-            its value targets prefer the same candidates.
     """
 
     takes: ClassVar[type[RecordedBatch] | type[CandidateBatch]]
     needs: LossNeeds = LossNeeds()
-    weighs_candidates: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -132,10 +129,6 @@ class PolicyLoss(torch.nn.Module, ABC):
             batch: A batch of type ``takes``.
             critic: Of actions at the starts, where ``needs`` asks for one.
         """
-
-    def weights(self, batch: CandidateBatch) -> Float[Tensor, "candidate start"]:
-        """Weight of each candidate; at least 0, adding up to 1 at each start."""
-        raise NotImplementedError(f"{type(self).__name__} weighs no candidates")
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation on CartPole: ours and Stable-Baselines3's, in one run.
+"""Proximal policy optimisation on CartPole: ours, by both gradients, and Stable-Baselines3's.
 
 Both get the same environment, networks, hyperparameters and numbers of steps and updates, one
 process and one thread, turn by turn with several seeds. Printed are steps per second of processor
@@ -39,7 +39,9 @@ Setting = tuple[int, int, int]
 SHARES = (0.1, 0.25, 0.5, 1.0)
 
 
-def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
+def ours(
+    seed: int, steps: int, setting: Setting, gradient: str = "autograd"
+) -> tuple[float, list[float]]:
     """Steps per second of processor time, and mean returns at shares of the run."""
     horizon, minibatch, epochs = setting
     params: dict[str, Any] = {
@@ -54,6 +56,7 @@ def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
             "update_epochs": epochs,
             "minibatch_size": minibatch,
             "sampling": "steps",
+            "gradient": gradient,
         },
         "losses": [{"loss": {"name": "ppo", "params": {"clip": CLIP, "entropy": {"coef": 0.0}}}}],
         "optimiser": {"lr": RATE, "lr_schedule": "linear", "eps": 1e-5},
@@ -168,13 +171,16 @@ def main() -> None:
 
 
 def compare(table: Table, name: str, setting: Setting, seeds: int, steps: int) -> None:
-    """Add two rows, of runs that took turns."""
-    found: dict[str, list[tuple[float, list[float]]]] = {"Stable-Baselines3": [], "EMPO": []}
+    """Add three rows, of runs that took turns."""
+    results: dict[str, list[tuple[float, list[float]]]] = {
+        who: [] for who in ("Stable-Baselines3", "EMPO, autograd", "EMPO, closed-form")
+    }
     for seed in range(seeds):
-        found["Stable-Baselines3"].append(theirs(seed, steps, setting))
-        found["EMPO"].append(ours(seed, steps, setting))
-    baseline = median(speed for speed, _ in found["Stable-Baselines3"])
-    for who, runs in found.items():
+        results["Stable-Baselines3"].append(theirs(seed, steps, setting))
+        for gradient in ("autograd", "closed-form"):
+            results[f"EMPO, {gradient}"].append(ours(seed, steps, setting, gradient))
+    baseline = median(speed for speed, _ in results["Stable-Baselines3"])
+    for who, runs in results.items():
         speed = median(speed for speed, _ in runs)
         returns = np.nanmean([returns for _, returns in runs], axis=0)
         numbers = [f"{number:.0f}" for number in returns]

@@ -97,7 +97,7 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
     ("bench_ppo.py", "--seeds", "3"): (
         Comparison(
             "PPO, times Stable-Baselines3",
-            ("32 steps, 10 x 8 minibatches", "EMPO"),
+            ("32 steps, 10 x 8 minibatches", "EMPO, closed-form"),
             "ratio",
             2.5,
         ),

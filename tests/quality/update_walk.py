@@ -44,6 +44,7 @@ class Walk:
     overrides: tuple[str, ...]
 
 
+ROLLOUT = (f"{PARAMS}total_steps=4096", f"{PARAMS}reporting={{evaluation_episodes: 0}}")
 PHASE2 = (
     f"{PARAMS}total_steps=60",
     f"{PARAMS}warm_up={{v_h_e: 2, q_r: 2, ramp: 2}}",
@@ -61,8 +62,9 @@ WALKS = {
         "ppo_cartpole.yaml",
         "empo_rollout",
         "Updater.update",
-        (f"{PARAMS}total_steps=4096", f"{PARAMS}reporting={{evaluation_episodes: 0}}"),
+        (*ROLLOUT, f"{PARAMS}update.gradient=autograd"),
     ),
+    "rollout, closed form": Walk("ppo_cartpole.yaml", "empo_rollout", "Updater.update", ROLLOUT),
     "phase2, tables": Walk("learn_trivial.yaml", "empo_phase2", "Learner.train", PHASE2),
     "phase2, mlp": Walk(
         "learn_trivial.yaml",

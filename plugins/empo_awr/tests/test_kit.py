@@ -41,6 +41,3 @@ class TestAwr(PolicyLossTests):
     @pytest.fixture
     def loss(self, variant: str) -> PolicyLoss:
         return Awr(AwrParams.model_validate(VARIANTS[variant]))
-
-    def test_it_says_how_it_weighs(self, loss: PolicyLoss) -> None:
-        assert loss.weighs_candidates

@@ -13,7 +13,7 @@ from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpe
 from empo_rollout.buffer import Rollout
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policy import ActorCritic, Networks, build_policy
+from empo_rollout.policy import Networks, build_policy
 
 # Reference implementations beside the tests are importable.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,7 +57,7 @@ class Scene:
 
     @torch.no_grad()
     def rollout(
-        self, policy: ActorCritic, horizon: int, segments: int, seed: int = 0, holes: bool = True
+        self, policy: Networks, horizon: int, segments: int, seed: int = 0, holes: bool = True
     ) -> Rollout:
         """A random rollout of a policy; with holes, episodes end and not all steps are valid."""
         torch.manual_seed(seed)

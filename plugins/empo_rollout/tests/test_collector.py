@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -10,15 +11,19 @@ import numpy as np
 import pytest
 import torch
 
+from empo_core.protocols.environments import TimeStep
 from empo_environments.gymnasium_env import GymnasiumEnv
+from empo_environments.gymnasium_vector import GymnasiumVectorEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
 from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.collector import RolloutCollector
-from empo_rollout.params import ComputeParams, PolicyParams
+from empo_rollout.params import ComputeParams, PolicyParams, RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policy import Networks, build_policy
+from empo_rollout.ppo import Ppo, Updater
+from empo_rollout.ppo_params import PpoParams
 
 
 class Counting(gymnasium.Env[np.ndarray, np.int64]):
@@ -218,3 +223,47 @@ def test_collecting_goes_on_exactly_from_a_saved_state(tail: str, memory: str) -
 def snapshot(rollout: Rollout) -> list[torch.Tensor]:
     names = ("observation", "action", "log_prob", "value", "reward", "next_value", "memory")
     return [getattr(rollout, name).clone() for name in names]
+
+
+class Unseeing:
+    """Environments that show NaN to agents that do not act."""
+
+    def __init__(self, vector: GymnasiumVectorEnv) -> None:
+        self.spec, self.start, self.send = vector.spec, vector.start, vector.send
+        self._recv = vector.recv
+
+    def recv(self) -> TimeStep:
+        time_step = self._recv()
+        observation = np.where(time_step.acts[:, None], time_step.observation, np.float32("nan"))
+        return replace(time_step, observation=observation)
+
+
+def test_what_agents_see_that_do_not_act_reaches_no_loss() -> None:
+    vector = Unseeing(GymnasiumVectorEnv(lambda: gymnasium.make_vec("CartPole-v1", num_envs=4)))
+    params = RolloutParams.model_validate(
+        {
+            "total_steps": 1,
+            "environment": "gymnasium/CartPole-v1",
+            "policy": {"memory": "gru", "critic": "shared", "hidden": [8], "memory_size": 5},
+        }
+    )
+    generator = torch.Generator().manual_seed(1)
+    policy = build_policy(params.policy, vector.spec, generator=generator)
+    plan = VecPlan(1, 1, 1, 4, 64, 4, 256)
+    made = RolloutCollector(
+        vector,  # type: ignore[arg-type]
+        policy,
+        SegmentBuffer(vector.spec, plan, memory_size=policy.memory_size, tail="bootstrap"),
+        EpisodeReturns(4),
+        Timers(),
+        compute=params.compute,
+        device=torch.device("cpu"),
+        carry_memory=True,
+    )
+    made.start(3)
+    torch.manual_seed(0)
+    rollout = made.collect(0)
+    assert not rollout.valid.all()
+    losses = [(Ppo(PpoParams()), 1.0)]
+    updater = Updater(policy, losses, params, plan, vector.spec, device="cpu", generator=generator)
+    assert updater.update(rollout, 0.0)["optim/minibatches"] == 1

@@ -17,15 +17,17 @@ class Minibatch(NamedTuple):
 
 
 def drawn(
-    advantage: Tensor, size: int, sampling: str, *, beta: float = 0.5, seed: int = 0, **options: Any
+    advantage: Tensor, size: int, sampling: str, *, seed: int = 0, **options: Any
 ) -> list[Minibatch]:
     """The minibatches of one pass."""
     params = UpdateParams.model_validate({"sampling": sampling, **options})
     if sampling == "steps":
         size, advantage = size * len(advantage), advantage.flatten()[None]
     generator = torch.Generator().manual_seed(seed)
-    draws = minibatches(advantage, params, size, beta=beta, generator=generator)
-    return [Minibatch(*pair) for pair in draws]
+    columns, weight = minibatches(advantage, params, size, progress=0.0, generator=generator)
+    if weight is None:
+        weight = torch.ones(len(columns))
+    return [Minibatch(*pair) for pair in zip(columns.split(size), weight.split(size), strict=True)]
 
 
 def sized(*sizes: float) -> Tensor:
@@ -121,7 +123,9 @@ class TestPrioritized:
 
     def test_weights_make_up_for_how_often_segments_are_drawn(self) -> None:
         sizes = torch.tensor([1.0, 2.0, 3.0, 6.0])
-        for batch in drawn(sized(*sizes.tolist()), 2, "prioritized", beta=0.5, prio_alpha=1.0):
+        for batch in drawn(
+            sized(*sizes.tolist()), 2, "prioritized", prio_alpha=1.0, prio_beta0=0.5
+        ):
             expected = (4 * sizes[batch.columns] / 12) ** -0.5
             torch.testing.assert_close(batch.weight, expected, rtol=1e-5, atol=0)
 

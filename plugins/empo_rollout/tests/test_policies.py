@@ -14,7 +14,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.params import PolicyParams
-from empo_rollout.policy import ActorCritic, Networks, build_policy
+from empo_rollout.policy import Networks, build_policy
 
 GRID = (2, 3, 4)
 WORDS = math.prod(GRID) + 5
@@ -180,7 +180,7 @@ def test_memory_is_one_row_per_agent(kind: str, units: int) -> None:
         given.observation[:1], given.memory, given.starts[:1], given.agent
     ).hidden[0]
 
-    assert isinstance(policy, ActorCritic)
+    assert isinstance(policy, Networks)
     assert policy.memory_size == units
     assert step.memory.shape == (7, units)
     if units:  # An LSTM's h comes before its c.

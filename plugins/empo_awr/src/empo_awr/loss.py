@@ -36,7 +36,6 @@ class Awr(PolicyLoss):
     """
 
     takes = CandidateBatch
-    weighs_candidates = True
 
     def __init__(self, params: AwrParams) -> None:
         super().__init__()
@@ -71,11 +70,6 @@ class Awr(PolicyLoss):
         metrics |= _fit_metrics(nll, score, metrics["entropy_term"], batch.weight)
         metrics |= _weight_metrics(weighed, batch.weight)
         return LossOutput((batch.weight * per_start).mean(), metrics)
-
-    def weights(self, batch: CandidateBatch) -> Float[Tensor, "candidate start"]:
-        """Weights of the candidates, before any is cut to ``max_weight``."""
-        weights: Tensor = self.weighting(batch, follow=False).weights
-        return weights
 
     def _cut(self, weights: Float[Tensor, "candidate start"]) -> Float[Tensor, "candidate start"]:
         greatest = self._max_weight

@@ -42,6 +42,15 @@ def weighted_mean(
     return (weight * values).sum() / weight.sum().clamp(min=torch.finfo(values.dtype).tiny)
 
 
+def weighted_means(
+    weight: Float[Tensor, " start"], **values: Float[Tensor, " start"]
+) -> dict[str, Tensor]:
+    """Means of several numbers of each start, which count differently; 0 where none counts."""
+    share = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+    means = (torch.stack(list(values.values())) * share).sum(1)
+    return dict(zip(values, means.unbind(), strict=True))
+
+
 def joined_heads(values: Float[Tensor, "*batch head"], mode: Heads) -> Float[Tensor, "*batch"]:
     """One number for those of all heads: their mean, least or greatest."""
     if mode == "mean":
@@ -191,8 +200,9 @@ class EntropyBonus(nn.Module):
         worthless = params.coef == 0 and params.end is None
         # Where nothing is ever paid, entropy is only reported.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not worthless):
-            entropy = policy_entropy(distribution, params.jacobian)
-            scaled = entropy * num_numbers(distribution) ** params.action_power
+            scaled = entropy = policy_entropy(distribution, params.jacobian)
+            if params.action_power:
+                scaled = entropy * num_numbers(distribution) ** params.action_power
         coefficient = scheduled(params, progress.to(scaled))
         if self.tuned is not None:
             coefficient = self.tuned.to(scaled, copy=True)
@@ -200,12 +210,10 @@ class EntropyBonus(nn.Module):
                 self.tuned.copy_(self._tuned_by(entropy.detach(), distribution, weight))
         paid = coefficient * scaled
         with torch.no_grad():
-            metrics = {
-                "entropy": weighted_mean(entropy, weight),
-                "entropy_scaled": weighted_mean(scaled, weight),
-                "entropy_term": weighted_mean(paid, weight),
-                "entropy_coef": coefficient,
-            }
+            metrics = weighted_means(
+                weight, entropy=entropy, entropy_scaled=scaled, entropy_term=paid
+            )
+            metrics["entropy_coef"] = coefficient
         return EntropyTerm(paid, metrics)
 
     def _tuned_by(

@@ -11,7 +11,7 @@ from empo_core.protocols.environments import EnvSpec
 from empo_learning.agent import observation_row
 from empo_rollout.collector import observation_tensor
 from empo_rollout.params import ComputeParams
-from empo_rollout.policy import ActorCritic, autocast
+from empo_rollout.policy import Networks, autocast
 
 
 class RolloutAgent(Agent):
@@ -19,7 +19,7 @@ class RolloutAgent(Agent):
 
     def __init__(
         self,
-        policy: ActorCritic,
+        policy: Networks,
         env_spec: EnvSpec,
         index: int,
         compute: ComputeParams,

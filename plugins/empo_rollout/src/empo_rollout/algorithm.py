@@ -34,15 +34,14 @@ from empo_learning.result import EvaluationRow
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
 from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
-from empo_rollout.buffer import SegmentBuffer
-from empo_rollout.collector import RolloutCollector, build_normaliser
+from empo_rollout.collector import RolloutCollector, build_collector, build_normaliser
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
-from empo_rollout.policy import ActorCritic, ObservationNormalisation, blank_policy, build_policy
+from empo_rollout.policy import Networks, ObservationNormalisation, blank_policy, build_policy
 from empo_rollout.policyfile import load_policy
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
@@ -108,24 +107,16 @@ class RolloutAlgorithm(Algorithm):
         params = self._params
         env_spec = vector.spec if vector else replace(environments.spec, num_envs=plan.envs)
         device = group.device(params.compute.device)
-        seed, rank = context.seed, group.rank
+        seed = context.seed
         weights = torch.Generator().manual_seed(seed_of(stream(seed, Stream.WEIGHTS)))
         policy = build_policy(params.policy, env_spec, generator=weights, device=device)
-        batches = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES, rank)))
-        updater = Updater(
-            policy,
-            [(build(entry.loss), entry.weight) for entry in params.losses],
-            params,
-            plan,
-            env_spec,
-            device=device,
-            generator=batches,
-            group=group,
-        )
+        updater = self._updater(policy, plan, env_spec, seed, group)
         timers = Timers(device)
         episodes = EpisodeReturns(env_spec.num_agents, context.tracker, reasons=env_spec.reasons)
         collector: RolloutCollector | RemoteCollector
-        if vector is None:
+        if vector is not None:
+            collector = build_collector(params, plan, vector, policy, episodes, timers, device)
+        else:
             assert params.collection is not None
             collector = RemoteCollector(
                 build(params.collection.executor),
@@ -134,32 +125,12 @@ class RolloutAlgorithm(Algorithm):
                     params,
                     environments,
                     part_of(plan, params.collection.actors),
-                    seed_of(stream(seed, Stream.WORKERS, rank)),
+                    seed_of(stream(seed, Stream.WORKERS, group.rank)),
                 ),
                 policy,
                 episodes,
                 timers,
                 device,
-                normaliser=build_normaliser(params, env_spec),
-            )
-        else:
-            buffer = SegmentBuffer(
-                env_spec,
-                plan,
-                memory_size=policy.memory_size,
-                tail=params.experience.tail,
-                device=device,
-                reward_clip=params.experience.reward_clip,
-            )
-            collector = RolloutCollector(
-                vector,
-                policy,
-                buffer,
-                episodes,
-                timers,
-                compute=params.compute,
-                device=device,
-                carry_memory=params.experience.carry_memory,
                 normaliser=build_normaliser(params, env_spec),
             )
         learner = RolloutLearner(
@@ -199,6 +170,24 @@ class RolloutAlgorithm(Algorithm):
             ],
         )
 
+    def _updater(
+        self, policy: Networks, plan: VecPlan, env_spec: EnvSpec, seed: int, group: Group
+    ) -> Updater:
+        """Improves the policy by the losses of the config."""
+        params = self._params
+        return Updater(
+            policy,
+            [(build(entry.loss), entry.weight) for entry in params.losses],
+            params,
+            plan,
+            env_spec,
+            device=group.device(params.compute.device),
+            generator=torch.Generator().manual_seed(
+                seed_of(stream(seed, Stream.BATCHES, group.rank))
+            ),
+            group=group,
+        )
+
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
     ) -> tuple[RobotPolicy, HumanPrior] | RolloutPlayer:
@@ -223,7 +212,7 @@ class RolloutAlgorithm(Algorithm):
 
     def _learned(
         self, context: RunContext, env_spec: EnvSpec, checkpoint: CheckpointChoice
-    ) -> ActorCritic:
+    ) -> Networks:
         """The policy that a run left.
 
         Raises:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from empo_core.errors import ConfigError, NonFiniteError
+from empo_core.errors import NonFiniteError
 from empo_core.protocols.environments import EnvSpec, TimeStep
 from empo_learning.distributed import Group
 from empo_rollout.params import AdvantageParams, UpdateParams
@@ -29,8 +28,27 @@ Place: TypeAlias = tuple[int, slice]
 """Position of a block's step: its time within segments, and those segments."""
 
 
+class Segmented:
+    """Tensors of several segments, ``[time, segment, ...]`` but for those in ``PER_SEGMENT``."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields by name, without masks where there are none."""
+        named = {name: getattr(self, name) for name in self.__slots__}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    def segments(self, chosen: Int[Tensor, " chosen"]) -> Self:
+        """Copies of some segments, in the order of ``chosen``."""
+        copies = {
+            name: tensor.index_select(0 if name in PER_SEGMENT else 1, chosen)
+            for name, tensor in self.tensors().items()
+        }
+        return type(self)(**{"mask": None, **copies})
+
+
 @dataclass(slots=True)
-class Rollout:
+class Rollout(Segmented):
     """Segments of consecutive steps, each of one agent, time first.
 
     An entry along ``time`` is one transition: an observation, the action taken there, and the
@@ -83,13 +101,9 @@ class Rollout:
         """The steps that losses are about: the agent acted, and the outcome is known."""
         return self.valid & self.is_known
 
-    def segments(self, chosen: Int[Tensor, " chosen"]) -> Rollout:
-        """Copies of some segments, in the order asked for."""
-        return selected(self, chosen)
-
 
 @dataclass(slots=True)
-class Batch:
+class Batch(Segmented):
     """Segments as losses see them: a whole rollout, a minibatch, or a part of one.
 
     Attributes:
@@ -152,36 +166,17 @@ class Batch:
             memory = memory.new_zeros(len(agent), 0)
         return cls(agent=agent, memory=memory, mask=steps.pop("mask", None), **steps)
 
-    def segments(self, chosen: Int[Tensor, " chosen"]) -> Batch:
-        """Copies of some segments, in the order asked for."""
-        return selected(self, chosen)
-
-    def parts(self, count: int) -> Iterator[Batch]:
-        """The batch in so many parts of (almost) equal size."""
+    def pieces(self, count: int) -> Iterator[Batch]:
+        """The batch in so many pieces of (almost) equal numbers of segments, without copies."""
         if count == 1:
             yield self
             return
-        for chosen in torch.arange(len(self.agent), device=self.agent.device).tensor_split(count):
-            yield self.segments(chosen)
-
-    @property
-    def row_agent(self) -> Int[Tensor, " row"]:
-        """The agent of each step, ``time`` and ``segment`` in one axis."""
-        horizon = len(self.starts)
-        return self.agent if horizon == 1 else self.agent.repeat(horizon)
-
-
-Segments = TypeVar("Segments", Rollout, Batch)
-
-
-def selected(segments: Segments, chosen: Int[Tensor, " chosen"]) -> Segments:
-    """Copies of some segments, in the order of ``chosen``."""
-    parts: dict[str, Tensor] = {}
-    for name in segments.__slots__:
-        tensor: Tensor | None = getattr(segments, name)
-        if tensor is not None:  # There may be no masks.
-            parts[name] = tensor.index_select(0 if name in PER_SEGMENT else 1, chosen)
-    return replace(segments, **parts)
+        columns = {
+            name: tensor.tensor_split(count, 0 if name in PER_SEGMENT else 1)
+            for name, tensor in self.tensors().items()
+        }
+        for tensors in zip(*columns.values(), strict=True):
+            yield Batch(**{"mask": None, **dict(zip(columns, tensors, strict=True))})
 
 
 @dataclass(slots=True)
@@ -233,12 +228,8 @@ class SegmentBuffer:
         """Reserve memory for one rollout, in RAM; ``rollout`` brings it to ``device``.
 
         ``tail`` and ``reward_clip`` are as in ``ExperienceParams``.
-
-        Raises:
-            ConfigError: if blocks cannot fill that many segments.
         """
         self._spec, self._horizon, self._segments = env_spec, plan.horizon, plan.segments
-        _require_fit(env_spec, plan.segments, plan.horizon)
         self._tail, self._device, self._clip = tail, torch.device(device), reward_clip
         self._arrays = _empty(env_spec, plan.segments, plan.horizon, memory_size)
         self._cursors = [WriteCursor() for _ in range(env_spec.num_blocks)]
@@ -387,25 +378,6 @@ class SegmentBuffer:
         )
 
 
-def _require_fit(env_spec: EnvSpec, segments: int, horizon: int) -> None:
-    """Check that blocks fill all segments, and that every agent gets one."""
-    size = env_spec.block_agents
-    if segments >= env_spec.num_agents and segments % size == 0:
-        return
-    above = max(-(-segments // size) * size, env_spec.num_agents)
-    below = segments // size * size
-    nearest = (
-        f"{below * horizon} or {above * horizon}"
-        if below >= env_spec.num_agents
-        else above * horizon
-    )
-    raise ConfigError(
-        f"experience.batch_size: {segments * horizon} steps are {segments} segments of {horizon}, "
-        f"but there are {env_spec.num_agents} agents in blocks of {size}: segments must be a "
-        f"multiple of {size} and at least {env_spec.num_agents}; use a batch_size of {nearest}"
-    )
-
-
 def _empty(
     env_spec: EnvSpec, segments: int, horizon: int, memory_size: int
 ) -> dict[str, np.ndarray]:
@@ -478,10 +450,11 @@ def advantages(
 def normalised(
     advantage: Float[Tensor, "time segment"],
     weight: Float[Tensor, "time segment"],
+    count: int,
     name: str,
     group: Group,
-) -> tuple[Float[Tensor, "time segment"], float]:
-    """``(A - mean) / (std + 1e-8)`` over a minibatch of all processes; and its total weight.
+) -> tuple[Float[Tensor, "time segment"], list[float]]:
+    """``(A - mean) / (std + 1e-8)`` of each minibatch of all processes; and their total weights.
 
     The standard deviation is the biased one. In a minibatch of a single step, which minus its own
     mean would teach nothing, the advantage stays as it is.
@@ -489,24 +462,26 @@ def normalised(
     Args:
         advantage: Of the steps of this process; 0 where they have no weight.
         weight: How much each step counts.
-        name: Of the minibatch, for the error.
+        count: Number of minibatches, of equally many segments, which lie side by side.
+        name: Of all of them, for the error.
         group: The processes that learn together.
 
     Raises:
         NonFiniteError: if an advantage that counts is infinite or NaN.
     """
     # In float64, since the variance is a small difference of large numbers.
-    exact, weights = advantage.double(), weight.double()
-    sums = torch.stack((weights, weights * exact, weights * exact.square())).sum((1, 2))
+    shape = len(advantage), count, -1
+    exact, weights = (part.double().reshape(shape) for part in (advantage, weight))
+    sums = torch.stack((weights, weights * exact, weights * exact.square())).sum((1, 3))
     group.add_up([sums])
-    total, first, second = sums.tolist()
-    if not math.isfinite(second):
+    if not bool(sums.isfinite().all()):
         raise NonFiniteError(f"the advantages of {name} are not finite; check the rewards")
-    if total <= 1:
-        return advantage, total
-    mean = first / total
-    deviation = math.sqrt(max(second / total - mean**2, 0.0))
-    return ((exact - mean) / (deviation + 1e-8)).to(advantage.dtype), total
+    total, first, second = sums
+    mean = first / total.clamp(min=1)
+    deviation = (second / total.clamp(min=1) - mean.square()).clamp(min=0).sqrt()
+    scaled = (exact - mean[:, None]) / (deviation[:, None] + 1e-8)
+    scaled = torch.where(total[:, None] > 1, scaled, exact)
+    return scaled.flatten(1).to(advantage.dtype), total.tolist()
 
 
 def minibatches(
@@ -514,10 +489,10 @@ def minibatches(
     params: UpdateParams,
     size: int,
     *,
-    beta: float,
+    progress: float,
     generator: torch.Generator,
-) -> Iterator[tuple[Int[Tensor, " segment"], Float[Tensor, " segment"]]]:
-    """Segments of each minibatch of one pass over a rollout, and their importance weights.
+) -> tuple[Int[Tensor, " drawn"], Float[Tensor, " drawn"] | None]:
+    """Segments of the minibatches of one pass over a rollout, one minibatch behind the other.
 
     All but those of ``sampling: prioritized`` are a partition: every segment is in one minibatch,
     with an importance of 1.
@@ -526,26 +501,25 @@ def minibatches(
         advantage: Of every step, 0 where it has no weight; priorities depend on it.
         params: How to sample.
         size: Segments of a minibatch.
-        beta: Exponent of the importance weights of ``prioritized``, see ``annealed_beta``.
+        progress: Share of the run that is done, from 0 to 1; see ``annealed_beta``.
         generator: The only source of randomness: equal generators give equal minibatches.
 
-    Yields:
+    Returns:
         Positions, and factors of the (normalised) advantages that correct for how often a segment
-        is drawn.
+        is drawn; None where all are 1.
     """
     segments, device = advantage.shape[1], advantage.device
     if params.sampling == "prioritized":
         likely = probabilities(advantage, params.prio_alpha).to(generator.device)
-        importance = (segments * likely).pow(-beta).float()
-        for _ in range(segments // size):
-            drawn = torch.multinomial(likely, size, generator=generator)
-            yield drawn.to(device), importance[drawn].to(device)
-        return
-    order = torch.arange(segments)
-    if params.sampling != "sequential":
-        order = torch.randperm(segments, generator=generator, device=generator.device)
-    for columns in torch.split(order.to(device), size):
-        yield columns, torch.ones(len(columns), device=device)
+        rows = likely.expand(segments // size, -1)
+        drawn = torch.multinomial(rows, size, generator=generator).flatten()
+        beta = annealed_beta(params.prio_beta0, progress)
+        importance = (segments * likely[drawn]).pow(-beta).float()
+        return drawn.to(device), importance.to(device)
+    if params.sampling == "sequential":
+        return torch.arange(segments, device=device), None
+    order = torch.randperm(segments, generator=generator, device=generator.device)
+    return order.to(device), None
 
 
 def annealed_beta(beta0: float, progress: float) -> float:

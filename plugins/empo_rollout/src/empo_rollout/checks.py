@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from torch import Tensor
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import PolicyLoss
@@ -12,11 +15,11 @@ from empo_learning.distributed import Group
 from empo_learning.finite import check_finite
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policy import ActorCritic
+from empo_rollout.policy import Networks
 
 
 def require_fit(
-    policy: ActorCritic,
+    policy: Networks,
     losses: Sequence[tuple[PolicyLoss, float]],
     params: RolloutParams,
     plan: VecPlan,
@@ -62,23 +65,22 @@ def require_fit(
         )
 
 
-def require_finite_step(metrics: Mapping[str, float], name: str, policy: ActorCritic) -> None:
-    """Refuse a step whose losses or gradient are not finite, before it is taken.
+def refuse_step(metrics: Mapping[str, Tensor], name: str, policy: Networks) -> NoReturn:
+    """Say what is not finite, of a step that is not taken.
 
     Raises:
-        NonFiniteError: if a loss, the gradient, or a weight is infinite or NaN.
+        NonFiniteError: if a loss, the gradient, or a weight is infinite or NaN, as one is.
     """
+    check_finite(policy.state_dict(), "a weight of the policy")
     quantities = {
         "policy loss": "loss/policy",
         "value loss": "loss/value",
         "loss": "loss/total",
         "gradient": "optim/grad_norm",
     }
-    for quantity, key in quantities.items():
-        if not math.isfinite(metrics[key]):
-            check_finite(policy.state_dict(), "a weight of the policy")
-            raise NonFiniteError(
-                f"the {quantity} of {name} is not finite ({metrics[key]}), though the weights "
-                "are; they are left as they were. Check what environments return, or try a "
-                "lower optimiser.lr"
-            )
+    numbers = {quantity: float(metrics[key]) for quantity, key in quantities.items()}
+    quantity = next(name for name, number in numbers.items() if not math.isfinite(number))
+    raise NonFiniteError(
+        f"the {quantity} of {name} is not finite ({numbers[quantity]}), though the weights are; "
+        "they are left as they were. Check what environments return, or try a lower optimiser.lr"
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from empo_environments.normalisation import Normaliser
 from empo_learning.timers import Timers
 from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.params import ComputeParams, RolloutParams
-from empo_rollout.policy import ActorCritic, PolicyStep, autocast
+from empo_rollout.plan import VecPlan
+from empo_rollout.policy import Networks, PolicyStep, autocast
 
 
 class EpisodeObserver(Protocol):
@@ -37,6 +39,15 @@ class EpisodeObserver(Protocol):
         """Take in one step of some agents."""
 
 
+class Decision(NamedTuple):
+    """What the agents of a block do, and what the policy says of it."""
+
+    action: Shaped[Tensor, "agent number"]
+    log_prob: Float[Tensor, " agent"]
+    value: Float[Tensor, " agent"]
+    memory: Float[Tensor, "agent unit"]
+
+
 class RolloutCollector:
     """Collects rollouts: the policy acts in vectorised environments, the buffer stores the steps.
 
@@ -50,7 +61,7 @@ class RolloutCollector:
     def __init__(
         self,
         vector: VectorEnv,
-        policy: ActorCritic,
+        policy: Networks,
         buffer: SegmentBuffer,
         episodes: EpisodeObserver,
         timers: Timers,
@@ -87,18 +98,18 @@ class RolloutCollector:
         parked, self._parked = self._parked, []
         for time_step in parked:
             with self._timers("inference"):
-                step = self._policy_step(time_step)
-            self._act(time_step, step, version)
+                decision = self._decision(time_step)
+            self._act(time_step, decision, version)
         while not self._buffer.ready:
             with self._timers("env"):
                 received = self._vector.recv()
             time_step = self._observed(received)
             with self._timers("inference"):
-                step = self._policy_step(time_step)
+                decision = self._decision(time_step)
                 final = self._final_values(time_step)
-            self._buffer.receive(time_step, step.value, final)
+            self._buffer.receive(time_step, decision.value, final)
             if self._buffer.has_room(time_step.block):
-                self._act(time_step, step, version)
+                self._act(time_step, decision, version)
             else:
                 self._parked.append(time_step)
         return self._buffer.rollout()
@@ -149,12 +160,17 @@ class RolloutCollector:
             acted=acted,
             agents=agents,
         )
+        time_step = readable(time_step, acted)
         return time_step if self.normaliser is None else self.normaliser.update(time_step, acted)
 
-    def _policy_step(self, time_step: TimeStep) -> PolicyStep:
-        """Distributions, values and next memory for a block."""
+    def _decision(self, time_step: TimeStep) -> Decision:
+        """What each agent of a block does, drawn at random."""
         agents = self._spec.agents_of(time_step.block)
-        return policy_step(self._policy, time_step, self._memory[agents], self._agent[agents])
+        step = policy_step(self._policy, time_step, self._memory[agents], self._agent[agents])
+        action = step.distribution.sample()
+        log_prob = step.distribution.log_prob(action)
+        refuse_non_finite(step, log_prob, time_step)
+        return Decision(action, log_prob, step.value, step.memory)
 
     def _final_values(self, time_step: TimeStep) -> Tensor:
         """Values of the last observations of episodes that were cut off."""
@@ -169,21 +185,53 @@ class RolloutCollector:
             self._agent[agents][rows],
         ).value
 
-    def _act(self, time_step: TimeStep, step: PolicyStep, version: int) -> None:
-        """Draw actions, store them, and send them to the block."""
+    def _act(self, time_step: TimeStep, decision: Decision, version: int) -> None:
+        """Store what agents do, and send it to the block."""
         agents = self._spec.agents_of(time_step.block)
-        with self._timers("inference"):
-            action = step.distribution.sample()
-            log_prob = step.distribution.log_prob(action)
-            refuse_non_finite(step, log_prob, time_step)
-        self._buffer.store(time_step, action, log_prob, step.value, self._memory[agents], version)
-        self._memory[agents] = step.memory
+        action, log_prob, value, memory = decision
+        self._buffer.store(time_step, action, log_prob, value, self._memory[agents], version)
+        self._memory[agents] = memory
         self._acted[agents] = time_step.acts
         with self._timers("send"):
             self._vector.send(time_step.block, action.cpu().numpy())
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def build_collector(
+    params: RolloutParams,
+    plan: VecPlan,
+    vector: VectorEnv,
+    policy: Networks,
+    episodes: EpisodeObserver,
+    timers: Timers,
+    device: torch.device,
+) -> RolloutCollector:
+    """A collector of rollouts of the planned size, as the params say.
+
+    Raises:
+        ConfigError: if observations cannot be normalised.
+    """
+    buffer = SegmentBuffer(
+        vector.spec,
+        plan,
+        memory_size=policy.memory_size,
+        tail=params.experience.tail,
+        device=device,
+        reward_clip=params.experience.reward_clip,
+    )
+    return RolloutCollector(
+        vector,
+        policy,
+        buffer,
+        episodes,
+        timers,
+        compute=params.compute,
+        device=device,
+        carry_memory=params.experience.carry_memory,
+        normaliser=build_normaliser(params, vector.spec),
+    )
 
 
 def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | None:
@@ -201,7 +249,7 @@ def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | N
 
 
 def policy_step(
-    policy: ActorCritic,
+    policy: Networks,
     time_step: TimeStep,
     memory: Float[Tensor, "agent unit"],
     agent: Int[Tensor, " agent"],
@@ -217,6 +265,34 @@ def policy_step(
     )
 
 
+def readable(time_step: TimeStep, acted: Bool[np.ndarray, " agent"]) -> TimeStep:
+    """The same with zeros for what is infinite or NaN and observed by agents that do not act.
+
+    Networks would make NaN of it, which a weight of 0 in a loss does not undo.
+
+    Args:
+        time_step: What a block returned.
+        acted: The agents whose outcome it tells.
+
+    Raises:
+        NonFiniteError: if an agent that acted and goes on observes such numbers, for its last
+            action counts by what it led to.
+    """
+    observation = time_step.observation
+    if time_step.acts.all() or observation.dtype.kind != "f":
+        return time_step
+    unreadable = ~time_step.acts & ~np.isfinite(observation).all(1)
+    if not unreadable.any():
+        return time_step
+    going_on = unreadable & acted & ~time_step.terminated & ~time_step.truncated
+    if going_on.any():
+        raise NonFiniteError(
+            f"agent {int(going_on.argmax())} of its block goes on and observes numbers that are "
+            "infinite or NaN: mend the environment"
+        )
+    return replace(time_step, observation=np.where(unreadable[:, None], 0, observation))
+
+
 def refuse_non_finite(
     step: PolicyStep, log_prob: Float[Tensor, " agent"], time_step: TimeStep
 ) -> None:
@@ -225,6 +301,9 @@ def refuse_non_finite(
     Raises:
         NonFiniteError: if one is; the message says whether the weights or the environment did it.
     """
+    # Whatever is not finite makes the sum so; that of agents that do not act may be.
+    if math.isfinite(float((log_prob + step.value).sum())):
+        return
     is_finite = log_prob.isfinite() & step.value.isfinite()
     acting = torch.from_numpy(time_step.acts).to(is_finite.device)
     if bool((is_finite | ~acting).all()):

@@ -15,7 +15,7 @@ from empo_environments.normalisation import Normaliser
 from empo_learning.randomness import seeded
 from empo_rollout.collector import policy_step, refuse_non_finite
 from empo_rollout.params import ComputeParams
-from empo_rollout.policy import ActorCritic, autocast
+from empo_rollout.policy import Networks, autocast
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class EvaluationPlan:
 
 @torch.no_grad()
 def play(
-    policy: ActorCritic,
+    policy: Networks,
     vector: VectorEnv,
     plan: EvaluationPlan,
     *,
@@ -64,7 +64,7 @@ def play(
 
 
 def _played(
-    policy: ActorCritic,
+    policy: Networks,
     vector: VectorEnv,
     plan: EvaluationPlan,
     device: torch.device,

@@ -23,7 +23,7 @@ from empo_rollout.collector import RolloutCollector
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.player import RolloutPlayer
-from empo_rollout.policy import ActorCritic
+from empo_rollout.policy import Networks
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.run_warnings import RolloutWatch
@@ -47,7 +47,7 @@ class RolloutLearner(Learner):
         params: RolloutParams,
         seed: int,
         environments: EnvironmentFactory,
-        policy: ActorCritic,
+        policy: Networks,
         collector: RolloutCollector | RemoteCollector,
         updater: Updater,
         episodes: EpisodeReturns,

@@ -214,6 +214,11 @@ class UpdateParams(Config):
     value_clip: float | None = Field(
         None, gt=0, description="Clip of value changes within one phase; null: none."
     )
+    gradient: Literal["autograd", "closed-form"] = Field(
+        "autograd",
+        description="'closed-form': written out for loss 'ppo' and dense networks with tanh that "
+        "choose one option, on the CPU; about half the time where networks are small.",
+    )
     target_kl: float | None = Field(
         None,
         gt=0,

@@ -13,7 +13,7 @@ from empo_rollout.agent import RolloutAgent
 from empo_rollout.evaluation import EvaluationPlan, play
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
-from empo_rollout.policy import ActorCritic
+from empo_rollout.policy import Networks
 
 
 class RolloutPlayer(EpisodePlayer):
@@ -26,7 +26,7 @@ class RolloutPlayer(EpisodePlayer):
         self,
         params: RolloutParams,
         environments: EnvironmentFactory,
-        policy: ActorCritic,
+        policy: Networks,
         *,
         device: torch.device | None = None,
         normaliser: Normaliser | None = None,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -15,7 +15,6 @@ from torch.distributions import Distribution
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec, ObservationSpec
-from empo_core.trees import StateDict
 from empo_environments.normalisation import EPSILON
 from empo_learning.distributions import BoundedNormal
 from empo_rollout.distributions import ActionMap, MultiCategorical, diagonal_normal
@@ -50,63 +49,11 @@ class PolicyStep(NamedTuple):
 class Unrolled(NamedTuple):
     """Outputs of a policy for whole segments, with gradients.
 
-    ``hidden`` is what ``ActorCritic.distribution`` turns into distributions over actions.
+    ``hidden`` is what ``Networks.distribution`` turns into distributions over actions.
     """
 
     hidden: Float[Tensor, "time segment feature"]
     value: Float[Tensor, "time segment"]
-
-
-@runtime_checkable
-class ActorCritic(Protocol):
-    """A policy and a critic, possibly with memory and with parts in common.
-
-    Several agents may have networks of their own: ``agent`` says whose turn it is, as a position
-    in ``EnvSpec.agents``.
-    """
-
-    @property
-    def memory_size(self) -> int:
-        """Units of the memory's state, 0 without a memory."""
-
-    def initial_memory(self, num_agents: int) -> Float[Tensor, "agent unit"]:
-        """The memory at the beginning of an episode: zeros."""
-
-    def step(
-        self,
-        observation: Shaped[Tensor, "agent word"],
-        memory: Float[Tensor, "agent unit"],
-        starts: Bool[Tensor, " agent"],
-        agent: Int[Tensor, " agent"],
-        mask: Bool[Tensor, "agent option"] | None = None,
-    ) -> PolicyStep:
-        """Distribution, value and next memory; where an episode starts, memory is void."""
-
-    def unroll(
-        self,
-        observation: Shaped[Tensor, "time segment word"],
-        memory: Float[Tensor, "segment unit"],
-        starts: Bool[Tensor, "time segment"],
-        agent: Int[Tensor, " segment"],
-    ) -> Unrolled:
-        """The same as ``step`` step by step, for whole segments at once."""
-
-    def distribution(
-        self,
-        hidden: Float[Tensor, "row feature"],
-        agent: Int[Tensor, " row"],
-        mask: Bool[Tensor, "row option"] | None = None,
-    ) -> Distribution:
-        """The distributions over actions ``[row number]`` that belong to ``hidden``."""
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The trainable tensors."""
-
-    def state_dict(self) -> StateDict:
-        """Everything needed to restore the network, as tensors."""
-
-    def load_state_dict(self, state_dict: StateDict) -> Any:
-        """Restore what ``state_dict`` returned."""
 
 
 def autocast(compute: ComputeParams) -> contextlib.AbstractContextManager[object]:
@@ -209,47 +156,36 @@ class Network(nn.Module):
         self.critic_trunk = Trunk(params, observations) if params.critic == "own" else None
         self.critic = nn.Linear(features, 1)
 
-    def step(
-        self, observation: Shaped[Tensor, "agent word"], memory: Float[Tensor, "agent unit"]
-    ) -> tuple[Float[Tensor, "agent output"], Float[Tensor, " agent"], Float[Tensor, "agent unit"]]:
-        """Outputs of the head, values, and the next memory."""
-        observation = scaled(observation, self.scale)
-        hidden = self.trunk(observation)
-        if self.memory is not None:
-            no_starts = torch.zeros(1, len(hidden), dtype=torch.bool, device=hidden.device)
-            hidden, memory = self.memory(hidden[None], memory, no_starts)
-            hidden = hidden[0]
-        return self.head(hidden), self._value(observation, hidden), memory
-
-    def unroll(
+    def forward(
         self,
         observation: Shaped[Tensor, "time segment word"],
         memory: Float[Tensor, "segment unit"],
         starts: Bool[Tensor, "time segment"],
-    ) -> tuple[Float[Tensor, "time segment feature"], Float[Tensor, "time segment"]]:
-        """Inputs of the head, and values, at each step of segments."""
+    ) -> tuple[
+        Float[Tensor, "time segment feature"],
+        Float[Tensor, "time segment"],
+        Float[Tensor, "segment unit"],
+    ]:
+        """Inputs of the head and values at each step of segments, and the memory behind them."""
         shape = observation.shape[:2]
         rows = scaled(observation.flatten(0, 1), self.scale)
         hidden = self.trunk(rows)
         if self.memory is not None:
-            hidden, _ = self.memory(hidden.view(*shape, self.trunk.features), memory, starts)
+            hidden, memory = self.memory(hidden.view(*shape, self.trunk.features), memory, starts)
             hidden = hidden.flatten(0, 1)
-        value = self._value(rows, hidden)
-        return hidden.float().view(*shape, self.head.in_features), value.view(shape)
-
-    def _value(
-        self, observation: Float[Tensor, "row word"], hidden: Float[Tensor, "row feature"]
-    ) -> Float[Tensor, " row"]:
-        if self.critic_trunk is not None:
-            hidden = self.critic_trunk(observation)
-        value: Tensor = self.critic(hidden).float().squeeze(1)
-        return value
+        read = hidden if self.critic_trunk is None else self.critic_trunk(rows)
+        value = self.critic(read).float()
+        return hidden.float().view(*shape, self.head.in_features), value.view(shape), memory
 
 
 class Networks(nn.Module):
-    """An ``ActorCritic``: one network for all agents, or one for each.
+    """A policy and a critic: one network for all agents, or one for each.
+
+    Where each agent has a network, ``agent`` says whose turn it is, as a position in
+    ``EnvSpec.agents``.
 
     Attributes:
+        members: The network of each agent, or the one of all.
         normalisation: Normalises observations before the networks read them, where a finished run
             learned from normalised ones; None while it learns, for the collector does it then.
         action_map: Maps outputs to the finite bounds of actions; None: nothing is mapped.
@@ -266,13 +202,9 @@ class Networks(nn.Module):
         self.action_map = ActionMap.to_bounds(env_spec.actions)
         number = len(env_spec.agents) if params.agents == "separate" else 1
         self.networks = nn.ModuleList(Network(params, env_spec) for _ in range(number))
+        self.members = cast(list[Network], list(self.networks))
         memory = self.members[0].memory
         self._memory_size = 0 if memory is None else memory.units
-
-    @property
-    def members(self) -> list[Network]:
-        """The network of each agent, or the one of all."""
-        return cast(list[Network], list(self.networks))
 
     @property
     def memory_size(self) -> int:
@@ -292,17 +224,8 @@ class Networks(nn.Module):
         mask: Bool[Tensor, "agent option"] | None = None,
     ) -> PolicyStep:
         """Distribution, value and next memory; where an episode starts, memory is void."""
-        if self.normalisation is not None:
-            observation = self.normalisation(observation)
-        if self._memory_size:
-            memory = forgotten(memory, starts)
-        if len(self.networks) == 1:
-            output, value, memory = self.members[0].step(observation, memory)
-        else:
-            output, value, memory = self._routed(
-                agent, 0, lambda network, rows: network.step(observation[rows], memory[rows])
-            )
-        return PolicyStep(self._distribution(output, agent, mask), value, memory)
+        hidden, value, memory = self._unrolled(observation[None], memory, starts[None], agent)
+        return PolicyStep(self.distribution(hidden[0], agent, mask), value[0], memory)
 
     def unroll(
         self,
@@ -312,18 +235,32 @@ class Networks(nn.Module):
         agent: Int[Tensor, " segment"],
     ) -> Unrolled:
         """The same as ``step`` step by step, for whole segments at once."""
+        hidden, value, _ = self._unrolled(observation, memory, starts, agent)
+        return Unrolled(hidden, value)
+
+    def _unrolled(
+        self,
+        observation: Shaped[Tensor, "time segment word"],
+        memory: Float[Tensor, "segment unit"],
+        starts: Bool[Tensor, "time segment"],
+        agent: Int[Tensor, " segment"],
+    ) -> tuple[
+        Float[Tensor, "time segment feature"],
+        Float[Tensor, "time segment"],
+        Float[Tensor, "segment unit"],
+    ]:
+        """Inputs of heads, values, and the memory in the end."""
         if self.normalisation is not None:
             observation = self.normalisation(observation)
         if len(self.networks) == 1:
-            return Unrolled(*self.members[0].unroll(observation, memory, starts))
-        hidden, value = self._routed(
-            agent,
-            1,
-            lambda network, rows: network.unroll(
-                observation[:, rows], memory[rows], starts[:, rows]
-            ),
-        )
-        return Unrolled(hidden, value)
+            hidden, value, memory = self.members[0](observation, memory, starts)
+        else:
+            hidden, value, memory = self._routed(
+                agent,
+                (1, 1, 0),
+                lambda network, rows: network(observation[:, rows], memory[rows], starts[:, rows]),
+            )
+        return hidden, value, memory
 
     def distribution(
         self,
@@ -335,15 +272,9 @@ class Networks(nn.Module):
         if len(self.networks) == 1:
             output = self.members[0].head(hidden)
         else:
-            (output,) = self._routed(agent, 0, lambda network, rows: (network.head(hidden[rows]),))
-        return self._distribution(output, agent, mask)
-
-    def _distribution(
-        self,
-        output: Float[Tensor, "row output"],
-        agent: Int[Tensor, " row"],
-        mask: Bool[Tensor, "row option"] | None,
-    ) -> MultiCategorical | BoundedNormal:
+            (output,) = self._routed(
+                agent, (0,), lambda network, rows: (network.head(hidden[rows]),)
+            )
         if self._choices:
             return MultiCategorical(output, self._choices, mask)
         log_std = torch.stack([network.log_std for network in self.members])
@@ -356,17 +287,18 @@ class Networks(nn.Module):
     def _routed(
         self,
         agent: Int[Tensor, " row"],
-        axis: int,
+        axes: tuple[int, ...],
         part: Callable[[Network, Tensor], tuple[Tensor, ...]],
     ) -> tuple[Tensor, ...]:
-        """Outputs of each agent's network for its own rows, put together along ``axis``."""
+        """Outputs of each agent's network for its own rows, each put together along its axis."""
         rows = [torch.where(agent == position)[0] for position in range(len(self.networks))]
         order = torch.cat(rows)
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
         parts = [part(*pair) for pair in zip(self.members, rows, strict=True)]
         return tuple(
-            torch.cat(group, axis).index_select(axis, back) for group in zip(*parts, strict=True)
+            torch.cat(group, axis).index_select(axis, back)
+            for axis, group in zip(axes, zip(*parts, strict=True), strict=True)
         )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import Critic, PolicyLoss
@@ -16,18 +18,17 @@ from empo_core.trees import StateDict, whole_number
 from empo_core.types import LossOutput, RecordedBatch
 from empo_learning.distributed import Group
 from empo_learning.optimiser_moments import load_moments, moments_of
-from empo_learning.policy_losses import EntropyBonus, weighted_mean
-from empo_rollout.buffer import Batch, Rollout, advantages, annealed_beta, minibatches, normalised
-from empo_rollout.checks import require_finite_step, require_fit
+from empo_learning.policy_losses import EntropyBonus, weighted_means
+from empo_rollout.buffer import Batch, Rollout, advantages, minibatches, normalised
+from empo_rollout.checks import refuse_step, require_fit
+from empo_rollout.closed_form import ClosedForm
 from empo_rollout.optimiser import build_optimiser, learning_rate
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policy import ActorCritic, autocast
-from empo_rollout.ppo_params import PpoParams
+from empo_rollout.policy import Networks, autocast
+from empo_rollout.ppo_params import LOG_RATIO_LIMIT, PpoParams
 
-LOG_RATIO_LIMIT = 10.0
-"""Ratios beyond exp of this overflow sooner than they tell anything."""
-KL = "approx_kl"
+KL = "policy/approx_kl"
 """Metric of a policy loss: the divergence between the policy that acted and the policy now."""
 
 
@@ -64,39 +65,24 @@ class Ppo(PolicyLoss):
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         log_ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         ratio = log_ratio.exp()
-        surrogate = clipped_surrogate(ratio, batch.advantage, self.params.clip)
+        clip, advantage = self.params.clip, batch.advantage
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
         bonus = self.entropy(distribution, batch.weight, batch.progress)
         loss = -(batch.weight * (surrogate + bonus.paid)).mean()
 
         with torch.no_grad():
-            # Schulman's estimate of the divergence: never negative, and less noisy than the mean
-            # of the log-ratios (http://joschu.net/blog/kl-approx.html).
-            kl = ratio - 1 - log_ratio
-            clipped = ((ratio - 1).abs() > self.params.clip).to(ratio)
-            metrics = {
-                "policy_loss": -(batch.weight * surrogate).mean(),
-                "entropy": bonus.metrics["entropy"],
-                "entropy_coef": bonus.metrics["entropy_coef"],
-                "approx_kl": (batch.weight * kl).mean(),
-                "clip_fraction": (batch.weight * clipped).mean(),
-                "importance": (batch.weight * ratio).mean(),
-            }
+            metrics = weighted_means(
+                batch.weight,
+                policy_loss=-surrogate,
+                # Schulman's estimate of the divergence: never negative, and less noisy than the
+                # mean of the log-ratios (http://joschu.net/blog/kl-approx.html).
+                approx_kl=ratio - 1 - log_ratio,
+                clip_fraction=((ratio - 1).abs() > clip).to(ratio),
+                importance=ratio,
+            )
+        for name in ("entropy", "entropy_coef"):
+            metrics[name] = bonus.metrics[name]
         return LossOutput(loss, metrics)
-
-
-def clipped_surrogate(
-    ratio: Float[Tensor, " step"],
-    advantage: Float[Tensor, " step"],
-    clip: float,
-) -> Float[Tensor, " step"]:
-    """``min(r A, clip(r, 1 - clip, 1 + clip) A)`` (Schulman et al. 2017, eq. 7).
-
-    Args:
-        ratio: Of the probabilities of an action under the new and the old policy.
-        advantage: Of the action.
-        clip: How far the ratio may move from 1 and still count.
-    """
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
 def value_loss(
@@ -112,18 +98,18 @@ def value_loss(
         value: Value estimates now.
         old_value: Those of the policy that acted.
         returns: Targets.
-        weight: How much each step counts, at least 0; 0 masks it out.
+        weight: How much each step counts, at least 0 and 1 on average; 0 masks it out.
         clip: A value that has moved further than this counts as moved so far, where that is the
             greater error; None lets it move any distance.
 
     Returns:
-        ``mean(max((V - R)^2, (V_old + clip(V - V_old) - R)^2)) / 2``; 0 without any weight.
+        ``mean(max((V - R)^2, (V_old + clip(V - V_old) - R)^2)) / 2``.
     """
     square = (value - returns).square()
     if clip is not None:
         clipped = old_value + (value - old_value).clamp(-clip, clip)
         square = torch.maximum(square, (clipped - returns).square())
-    return 0.5 * weighted_mean(square, weight)
+    return 0.5 * (weight * square).mean()
 
 
 def explained_variance(
@@ -132,11 +118,13 @@ def explained_variance(
     weight: Float[Tensor, "*batch"],
 ) -> Float[Tensor, ""]:
     """``1 - Var(R - V) / Var(R)``; 0 where returns do not vary."""
-    spread = _variance(returns, weight)
+    both = torch.stack((returns, returns - value)).flatten(1)
+    share = weight.flatten() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+    centred = both - (share * both).sum(1, keepdim=True)
+    total, unexplained = (share * centred.square()).sum(1)
     # Less than this is rounding of returns that are all the same.
     rounding = (8 * torch.finfo(returns.dtype).eps * returns.abs().amax()).square()
-    unexplained = _variance(returns - value, weight)
-    return torch.where(spread > rounding, 1 - unexplained / spread, torch.zeros_like(spread))
+    return torch.where(total > rounding, 1 - unexplained / total, torch.zeros_like(total))
 
 
 class Updater:
@@ -152,7 +140,7 @@ class Updater:
 
     def __init__(
         self,
-        policy: ActorCritic,
+        policy: Networks,
         losses: Sequence[tuple[PolicyLoss, float]],
         params: RolloutParams,
         plan: VecPlan,
@@ -176,10 +164,24 @@ class Updater:
         require_fit(policy, losses, params, plan, self._group)
         self._policy, self._losses = policy, list(losses)
         self._loss_modules = nn.ModuleList([loss for loss, _ in losses]).to(device)
-        self._weights = [weight for weight in policy.parameters() if weight.requires_grad]
-        self._group.spread(self._weights)
-        self._optimiser = build_optimiser(params.optimiser, self._weights)
+        # All weights are views of one row, and their gradients of another: an optimiser takes one
+        # step for all of them.
+        weights = [weight for weight in policy.parameters() if weight.requires_grad]
+        self._row = nn.Parameter(parameters_to_vector(weights).detach())
+        self._row.grad = torch.zeros_like(self._row)
+        vector_to_parameters(self._row.detach(), weights)
+        sizes = [weight.numel() for weight in weights]
+        for weight, gradient in zip(weights, torch.split(self._row.grad, sizes), strict=True):
+            weight.grad = gradient.view_as(weight)
+        self._group.spread([self._row])
+        self._optimiser = build_optimiser(params.optimiser, [self._row])
+        self._add_gradient = self._by_autograd
+        if params.update.gradient == "closed-form":
+            (loss, factor), *others = losses
+            ppo = loss.params if type(loss) is Ppo and factor == 1 and not others else None
+            self._add_gradient = ClosedForm(policy, ppo, params)
         self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
+        self._num_minibatches = params.update.update_epochs * plan.minibatches
         self._steps = 0
 
     def update(
@@ -212,28 +214,24 @@ class Updater:
             ConfigError: if ``target_kl`` is set, and no policy loss says how far the policy moved.
         """
         update = self._params.update
-        sums: dict[str, float] = {}
-        count = 0
+        rows: list[dict[str, Tensor]] = []
         whole, report = self._batch(rollout)
-        num_minibatches = update.update_epochs * whole.weight.numel() // self._plan.minibatch_size
         for name, batch, total_weight in self._minibatches(rollout, whole, progress):
             metrics = self._gradient(batch, total_weight, progress)
-            kl = metrics.get(f"policy/{KL}", 0.0)
             # The first comes from the policy that acted: without a step, nothing would be learned.
-            if count and update.target_kl is not None and kl > update.target_kl:
-                report["policy/stopping_kl"] = kl
-                break
+            if rows and update.target_kl is not None:
+                kl = float(metrics[KL])
+                if kl > update.target_kl:
+                    report["policy/stopping_kl"] = kl
+                    break
             metrics["optim/grad_norm"] = self._step(name, metrics, progress)
-            for key, value in metrics.items():
-                sums[key] = sums.get(key, 0.0) + value
-            count += 1
-            show(count / num_minibatches)
-        means = {name: value / count for name, value in sums.items()}
-        lr = self._optimiser.param_groups[0]["lr"] if count else 0.0
-        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": count}
-        return means | ends | report
+            rows.append(metrics)
+            show(len(rows) / self._num_minibatches)
+        lr = self._optimiser.param_groups[0]["lr"] if rows else 0.0
+        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": len(rows)}
+        return means(rows) | ends | report
 
-    def _gradient(self, batch: Batch, total_weight: float, progress: float) -> dict[str, float]:
+    def _gradient(self, batch: Batch, total_weight: float, progress: float) -> dict[str, Tensor]:
         """Losses of a minibatch, whose gradient the weights have; over all processes.
 
         Minimises, with ``r = pi(a|o) / pi_old(a|o)`` and means over the steps that have weight::
@@ -249,25 +247,34 @@ class Updater:
             total_weight: Sum of the weights of all steps, in all processes.
             progress: Share of the run that is done.
         """
+        gradient = self._row.grad
+        assert gradient is not None
+        gradient.zero_()
+        names: Sequence[str] = ()
+        total = gradient.new_zeros(())
+        for part in batch.pieces(self._plan.accumulate):
+            part_weight = float(part.weight.sum())
+            weight = part.weight * (part.weight.numel() / part_weight if part_weight else 0.0)
+            share = part_weight / total_weight
+            names, numbers = self._add_gradient(part, weight, share, progress)
+            total = total + (share * numbers if share else torch.zeros_like(numbers))
+        self._group.add_up([gradient, total])
+        return dict(zip(names, total.unbind(), strict=True))
+
+    def _by_autograd(
+        self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
+    ) -> tuple[Sequence[str], Float[Tensor, " metric"]]:
+        """Add ``share`` times the gradient of a batch to that of the weights; names and metrics."""
         update = self._params.update
-        self._optimiser.zero_grad()
-        sums: dict[str, float] = {}
-        for part in batch.parts(self._plan.accumulate):
-            share = float(part.weight.sum()) / total_weight
-            distribution, value = self._evaluated(part)
-            policy_loss, metrics = self._policy_loss(distribution, part, progress)
-            value_error = value_loss(
-                value, part.value, part.returns, part.weight, update.value_clip
-            )
-            loss = policy_loss + update.value_coef * value_error
-            if share:  # Not 0 times the gradient, which need not exist.
-                (share * loss).backward()  # type: ignore[no-untyped-call]
-            metrics |= {"loss/policy": policy_loss, "loss/value": value_error, "loss/total": loss}
-            for key, number in numbers(metrics).items():
-                sums[key] = sums.get(key, 0.0) + (share * number if share else 0.0)
-        if self._group.size > 1:
-            self._group.add_up([_gradient_of(weight) for weight in self._weights])
-        return self._group.totals(sums)
+        distribution, value = self._evaluated(batch)
+        policy_loss, metrics = self._policy_loss(distribution, batch, weight, progress)
+        value_error = value_loss(value, batch.value, batch.returns, weight, update.value_clip)
+        loss = policy_loss + update.value_coef * value_error
+        metrics |= {"loss/policy": policy_loss, "loss/value": value_error, "loss/total": loss}
+        if share:  # Not 0 times the gradient, which need not exist.
+            loss.backward(torch.full_like(loss, share))  # type: ignore[no-untyped-call]
+        numbers = [torch.as_tensor(number).detach().to(loss) for number in metrics.values()]
+        return list(metrics), torch.stack(numbers)
 
     def _evaluated(self, batch: Batch) -> tuple[Distribution, Float[Tensor, "time segment"]]:
         """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
@@ -275,13 +282,16 @@ class Updater:
             hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
         mask = None if batch.mask is None else batch.mask.flatten(0, 1)
         with autocast(self._params.compute):
-            distribution = self._policy.distribution(
-                hidden.flatten(0, 1).float(), batch.row_agent, mask
-            )
+            agent = batch.agent.repeat(len(value))
+            distribution = self._policy.distribution(hidden.flatten(0, 1).float(), agent, mask)
         return distribution, value.float()
 
     def _policy_loss(
-        self, distribution: Distribution, batch: Batch, progress: float
+        self,
+        distribution: Distribution,
+        batch: Batch,
+        weight: Float[Tensor, "time segment"],
+        progress: float,
     ) -> tuple[Float[Tensor, ""], dict[str, float | Tensor]]:
         """``sum_i weight_i * loss_i`` of the policy losses, and their metrics, ``policy/...``.
 
@@ -290,12 +300,11 @@ class Updater:
         Raises:
             ConfigError: if the divergence is limited by ``target_kl``, and no loss reports it.
         """
-        weight = batch.weight.flatten()
         recorded = RecordedBatch(
             batch.action.flatten(0, 1),
             batch.advantage.flatten(),
             batch.log_prob.flatten(),
-            weight / weight.mean().clamp(min=torch.finfo(weight.dtype).tiny),
+            weight.flatten(),
             weight.new_full((), progress),
         )
         total = weight.new_zeros(())
@@ -308,19 +317,23 @@ class Updater:
                 if key in metrics:
                     key = f"policy/{type(loss).__name__.lower()}_{name}"
                 metrics[key] = number
-        if self._params.update.target_kl is not None and f"policy/{KL}" not in metrics:
+        if self._params.update.target_kl is not None and KL not in metrics:
             raise ConfigError(
-                f"update.target_kl: no policy loss reports '{KL}', the divergence that it limits; "
-                "add 'ppo' to losses, or set target_kl to null"
+                "update.target_kl: no policy loss reports 'approx_kl', the divergence that it "
+                "limits; add 'ppo' to losses, or set target_kl to null"
             )
         return total, metrics
 
-    def _step(self, name: str, metrics: dict[str, float], progress: float) -> float:
+    def _step(self, name: str, metrics: Mapping[str, Tensor], progress: float) -> Tensor:
         """Move the weights along their gradient, if all is finite; its norm before it is cut."""
-        params, optimiser = self._params.optimiser, self._optimiser
-        longest = torch.inf if params.max_grad_norm is None else params.max_grad_norm
-        norm = float(nn.utils.clip_grad_norm_(self._weights, longest))
-        require_finite_step({**metrics, "optim/grad_norm": norm}, name, self._policy)
+        params, optimiser, gradient = self._params.optimiser, self._optimiser, self._row.grad
+        assert gradient is not None
+        norm: Tensor = torch.linalg.vector_norm(gradient)
+        length = float(norm)
+        if not math.isfinite(length + float(metrics["loss/total"])):
+            refuse_step({**metrics, "optim/grad_norm": norm}, name, self._policy)
+        if params.max_grad_norm is not None and length > params.max_grad_norm:
+            gradient.mul_(params.max_grad_norm / length)
         rate = learning_rate(
             params.lr, params.lr_schedule, progress, step=self._steps, warm_up=params.lr_warm_up
         )
@@ -376,24 +389,33 @@ class Updater:
         """Name, steps and total weight of each minibatch of all epochs that has any weight."""
         update, vtrace = self._params.update, self._params.advantages.vtrace
         size = self._plan.minibatch_size // len(whole.value)
-        beta = annealed_beta(update.prio_beta0, progress)
         has_changed = False
         for epoch in range(update.update_epochs):
             if epoch and vtrace == "epoch":
                 whole.advantage = self._corrected(rollout, whole).view_as(whole.value)
-            draws = minibatches(whole.advantage, update, size, beta=beta, generator=self._generator)
-            for number, (chosen, importance) in enumerate(draws):
+            chosen, importance = minibatches(
+                whole.advantage, update, size, progress=progress, generator=self._generator
+            )
+            drawn, count = whole.segments(chosen), len(chosen) // size
+            totals = self._normalise(drawn, count, f"epoch {epoch + 1}")
+            for number, batch in enumerate(drawn.pieces(count)):
                 name = f"minibatch {number + 1} of epoch {epoch + 1}"
-                batch = whole.segments(chosen)
+                here = slice(number * size, (number + 1) * size)
                 if has_changed and vtrace == "minibatch":
-                    batch.advantage = self._corrected(rollout.segments(chosen), batch)
-                scaled, total_weight = normalised(batch.advantage, batch.weight, name, self._group)
-                if update.normalise_advantages:
-                    batch.advantage = scaled
-                batch.advantage = batch.advantage * importance
-                if total_weight > 0:
+                    batch.advantage = self._corrected(rollout.segments(chosen[here]), batch)
+                    self._normalise(batch, 1, name)
+                if importance is not None:
+                    batch.advantage = batch.advantage * importance[here]
+                if totals[number] > 0:
                     has_changed = True
-                    yield name, batch, total_weight
+                    yield name, batch, totals[number]
+
+    def _normalise(self, batch: Batch, count: int, name: str) -> list[float]:
+        """Normalise advantages, as the config says; total weights of so many minibatches."""
+        scaled, totals = normalised(batch.advantage, batch.weight, count, name, self._group)
+        if self._params.update.normalise_advantages:
+            batch.advantage = scaled
+        return totals
 
     @torch.no_grad()
     def _corrected(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
@@ -411,22 +433,9 @@ class Updater:
         return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
 
 
-def _gradient_of(weight: nn.Parameter) -> Tensor:
-    """The gradient of a weight; zeros where no step of this process reached it."""
-    if weight.grad is None:
-        weight.grad = torch.zeros_like(weight)
-    return weight.grad
-
-
-def numbers(metrics: Mapping[str, float | Tensor]) -> dict[str, float]:
-    """The same as plain numbers; one transfer from the device for all, since each waits for it."""
-    tensors = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
-    if not tensors:
-        return {name: float(value) for name, value in metrics.items()}
-    values = torch.stack([value.detach().float() for value in tensors.values()]).tolist()
-    plain = dict(zip(tensors, values, strict=True))
-    return {name: plain.get(name, value) for name, value in metrics.items()}
-
-
-def _variance(values: Tensor, weight: Tensor) -> Tensor:
-    return weighted_mean((values - weighted_mean(values, weight)).square(), weight)
+def means(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Means of the numbers in several rows of the same names; none without rows."""
+    if not rows:
+        return {}
+    table = torch.stack([torch.stack(list(row.values())) for row in rows])
+    return dict(zip(rows[0], table.mean(0).tolist(), strict=True))

@@ -8,6 +8,9 @@ from empo_core import Config
 from empo_core.config import ConfigPath, HumanPriorRef
 from empo_learning.entropy_params import EntropyParams
 
+LOG_RATIO_LIMIT = 10.0
+"""Ratios beyond exp of this overflow sooner than they tell anything."""
+
 
 class PpoEntropyParams(EntropyParams):
     """The entropy bonus of PPO: by default of the exact entropy, whatever actions consist of."""

@@ -30,7 +30,7 @@ from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
 from empo_rollout.buffer import Rollout
 from empo_rollout.params import CollectionParams
-from empo_rollout.policy import ActorCritic
+from empo_rollout.policy import Networks
 from empo_rollout.segment_worker import Collected, SegmentWorker, Share
 
 _TICK_S = 0.1
@@ -49,7 +49,7 @@ class RemoteCollector:
         executor: Executor,
         params: CollectionParams,
         share: Share,
-        policy: ActorCritic,
+        policy: Networks,
         episodes: EpisodeReturns,
         timers: Timers,
         device: torch.device,

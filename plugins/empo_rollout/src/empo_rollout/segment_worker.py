@@ -17,8 +17,8 @@ from empo_core.trees import StateDict
 from empo_environments.normalisation import Moments
 from empo_learning.episode_returns import ALL
 from empo_learning.timers import Timers
-from empo_rollout.buffer import Rollout, SegmentBuffer
-from empo_rollout.collector import RolloutCollector, build_normaliser
+from empo_rollout.buffer import Rollout
+from empo_rollout.collector import build_collector
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -75,19 +75,11 @@ class SegmentWorker:
         self._number = number
         seed_globals(np.random.SeedSequence(share.seed, spawn_key=(number,)))
         self._vector = share.environments.part(plan, number)
-        env_spec = self._vector.spec
-        self._policy = build_policy(params.policy, env_spec, generator=torch.Generator())
+        self._policy = build_policy(params.policy, self._vector.spec, generator=torch.Generator())
         self._record = _Record()
-        self._normaliser = build_normaliser(params, env_spec)
-        buffer = SegmentBuffer(
-            env_spec, plan, memory_size=self._policy.memory_size, tail=params.experience.tail,
-            reward_clip=params.experience.reward_clip,
-        )  # fmt: skip
-        self._collector = RolloutCollector(
-            self._vector, self._policy, buffer, self._record, Timers(), compute=params.compute,
-            device=torch.device("cpu"), carry_memory=params.experience.carry_memory,
-            normaliser=self._normaliser,
-        )  # fmt: skip
+        self._collector = build_collector(
+            params, plan, self._vector, self._policy, self._record, Timers(), torch.device("cpu")
+        )
 
     def pid(self) -> int:
         """Number of this process."""
@@ -98,8 +90,8 @@ class SegmentWorker:
         # Parts that begin at the same time must not draw the same numbers.
         seed_globals(np.random.SeedSequence(seed, spawn_key=(self._number,)))
         exact = state is not None and self._collector.load_state_dict(state["collector"])
-        if exact and state is not None and self._normaliser is not None:
-            self._normaliser.load_state_dict(state["normaliser"])
+        if exact and state is not None and self._collector.normaliser is not None:
+            self._collector.normaliser.load_state_dict(state["normaliser"])
         if not exact:
             self._collector.start(seed)
         return exact
@@ -118,7 +110,7 @@ class SegmentWorker:
         # Nothing random depends on what this process did before.
         seed_globals(np.random.SeedSequence(seed))
         self._policy.load_state_dict(load(weights))
-        normaliser = self._normaliser
+        normaliser = self._collector.normaliser
         if normaliser is not None:
             normaliser.begin(moments)
         rollout = self._collector.collect(version)

@@ -209,10 +209,6 @@ class PolicyLossTests(_GradientTests, _BatchTests):
         assert loss.takes in (RecordedBatch, CandidateBatch)
         assert isinstance(loss.needs, LossNeeds)
         assert not list(loss.parameters()), "nobody trains parameters of a loss; use buffers"
-        if type(loss).weights is not PolicyLoss.weights:
-            assert loss.weighs_candidates, (
-                "nobody calls `weights` of a loss whose weighs_candidates is False"
-            )
         assert 1 <= loss.needs.min_candidates <= loss.needs.candidates
 
     def test_the_loss_is_a_finite_scalar(self, trial: Trial) -> None:
@@ -251,19 +247,6 @@ class PolicyLossTests(_GradientTests, _BatchTests):
         replace(trial, loss=other.train()).output()
         assert_same_output(trial.output(), expected)
         torch.testing.assert_close(_saved(trial.loss), saved, rtol=0, atol=0)
-
-    def test_preferences_add_up_to_one(self, trial: Trial) -> None:
-        loss, batch = trial.loss.train(), only_needed(trial.loss, trial.case.batch)
-        if not loss.weighs_candidates:
-            pytest.skip("the loss prefers no candidates")
-        before = _saved(loss)
-        assert isinstance(batch, CandidateBatch)
-        weights = loss.weights(batch)
-        assert weights.shape == batch.log_prob.shape
-        assert not weights.requires_grad
-        assert bool((weights >= 0).all())
-        torch.testing.assert_close(weights.sum(0), torch.ones(STARTS).double())
-        torch.testing.assert_close(_saved(loss), before, rtol=0, atol=0)
 
 
 def assert_same_output(left: LossOutput, right: LossOutput) -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import WorldModel
-from empo_rollout.policy import ActorCritic
+from empo_rollout.policy import Networks
 from empo_world_environments.observation import WorldObservation
 
 AT_ONCE = 4096
@@ -20,7 +20,7 @@ class LearnedRobots:
     Robots choose independently of each other.
     """
 
-    def __init__(self, world: WorldModel, policy: ActorCritic) -> None:
+    def __init__(self, world: WorldModel, policy: Networks) -> None:
         """Act by a policy that was learned in this world.
 
         Raises:
@@ -49,7 +49,7 @@ class LearnedRobots:
 class LearnedHumans:
     """Learned policies of humans for each goal; an ``empo_core.protocols.HumanPrior``."""
 
-    def __init__(self, world: WorldModel, policy: ActorCritic, exploration: float = 0.0) -> None:
+    def __init__(self, world: WorldModel, policy: Networks, exploration: float = 0.0) -> None:
         """Act by a policy, and in a share ``exploration`` of the time evenly at random.
 
         Raises:
@@ -97,7 +97,7 @@ class UniformHumans:
 
 @torch.no_grad()
 def chances(
-    policy: ActorCritic,
+    policy: Networks,
     observation: Float[Tensor, "row word"],
     options: Bool[Tensor, "row option"],
     learner: int,
@@ -121,7 +121,7 @@ def chances(
     return probabilities / probabilities.sum(1, keepdim=True)
 
 
-def forgetful(policy: ActorCritic) -> ActorCritic:
+def forgetful(policy: Networks) -> Networks:
     """The policy; one that is recurrent is refused.
 
     Raises:

@@ -1,0 +1,196 @@
+"""PPO's gradient written out, for dense networks that choose one option, on the CPU.
+
+``update.gradient: closed-form`` names it. It computes what ``Updater`` computes by autograd with
+loss ``ppo``, in half the time where networks and minibatches are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from empo_core.errors import ConfigError
+from empo_learning.policy_losses import scheduled
+from empo_rollout.buffer import Batch
+from empo_rollout.params import RolloutParams
+from empo_rollout.policy import Network, Networks, scaled
+from empo_rollout.ppo_params import LOG_RATIO_LIMIT, PpoParams
+
+UNAVAILABLE = torch.finfo(torch.float32).min / 2
+"""Logit of an option that is masked, as in ``MultiCategorical``."""
+NAMES = (
+    "policy/policy_loss",
+    "policy/approx_kl",
+    "policy/clip_fraction",
+    "policy/importance",
+    "policy/entropy",
+    "policy/entropy_coef",
+    "loss/policy",
+    "loss/value",
+    "loss/total",
+)
+"""The metrics, in their order."""
+
+
+class ClosedForm:
+    """The gradient of PPO's loss on a minibatch."""
+
+    def __init__(self, policy: Networks, ppo: PpoParams | None, params: RolloutParams) -> None:
+        """Evaluate a policy whose weights have gradients already, to which others are added.
+
+        Args:
+            policy: What is evaluated.
+            ppo: The parameters of the only loss; None where there are others.
+            params: Of the run.
+
+        Raises:
+            ConfigError: if the config asks for something else than it can do.
+        """
+        network, self._ppo = _fitting(policy, ppo, params)
+        assert network.critic_trunk is not None
+        self._actor = Dense([*_linear(network.trunk), network.head])
+        self._critic = Dense([*_linear(network.critic_trunk), network.critic])
+        self._scale, self._update = network.scale, params.update
+
+    @torch.no_grad()
+    @np.errstate(all="ignore")  # Steps that are not finite are refused, without warnings before.
+    def __call__(
+        self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
+    ) -> tuple[tuple[str, ...], Float[Tensor, " metric"]]:
+        """Add ``share`` times the gradient of a batch to that of the weights; see ``Updater``."""
+        observation = scaled(batch.observation.flatten(0, 1), self._scale)
+        # Options first: numpy adds up rows of numbers sooner than columns.
+        log_probs = self._actor.forward(observation).numpy().T.copy()
+        value = self._critic.forward(observation)[:, 0].numpy()
+        masked = None if batch.mask is None else ~batch.mask.flatten(0, 1).numpy().T
+        if masked is not None:
+            log_probs[masked] = UNAVAILABLE
+        old_log_prob, advantage, old_value, returns, step_share = (
+            part.flatten().numpy()
+            for part in (batch.log_prob, batch.advantage, batch.value, batch.returns, weight)
+        )
+        step_share = step_share / len(value)  # Of each step in a mean.
+        option = batch.action.flatten().numpy().astype(np.intp), np.arange(len(value))
+
+        # The policy: its ratios r, and d loss / d log p(a) = -r A where r is not clipped.
+        log_probs -= log_probs.max(0)
+        log_probs -= np.log(np.exp(log_probs).sum(0))
+        probs = np.exp(log_probs)
+        entropy = -(probs * log_probs).sum(0)
+        unbounded = log_probs[option] - old_log_prob
+        log_ratio = unbounded.clip(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        ratio = np.exp(log_ratio)
+        clip, gain = self._ppo.clip, ratio * advantage
+        surrogate = np.minimum(gain, ratio.clip(1 - clip, 1 + clip) * advantage)
+        moves = (gain <= surrogate) & (log_ratio == unbounded)
+        slope = step_share * gain * moves
+        # d log p(a) / d logits = 1[a] - p, and dH / d logits = -p (log p + H).
+        logit_slope = probs * slope
+        logit_slope[option] -= slope
+        coefficient = self._ppo.entropy.coef
+        if self._ppo.entropy.end is not None:
+            coefficient = float(scheduled(self._ppo.entropy, torch.tensor(progress)))
+        if coefficient:
+            logit_slope += (coefficient * step_share) * probs * (log_probs + entropy)
+        if masked is not None:
+            logit_slope[masked] = 0
+        self._actor.backward(torch.from_numpy(share * logit_slope).t())
+
+        # The value: half the squared error, whose slope is the error.
+        error = value - returns
+        square, value_slope = error * error, error
+        if self._update.value_clip is not None:
+            change = value - old_value
+            bounded = change.clip(-self._update.value_clip, self._update.value_clip)
+            # The difference is exactly 0 within the clip, so that rounding never looks like one.
+            clipped_square = np.square(error + (bounded - change))
+            value_slope = np.where(clipped_square > square, 0, error)
+            square = np.maximum(square, clipped_square)
+        value_coef = self._update.value_coef
+        value_slope = (share * value_coef) * step_share * value_slope
+        self._critic.backward(torch.from_numpy(value_slope)[:, None])
+
+        beyond = ratio - 1
+        means = np.stack(
+            (-surrogate, beyond - log_ratio, np.abs(beyond) > clip, ratio, entropy, 0.5 * square)
+        )
+        *policy, mean_entropy, value_loss = (means @ step_share).tolist()
+        policy_loss = policy[0] - coefficient * mean_entropy
+        total = policy_loss + value_coef * value_loss
+        numbers = (*policy, mean_entropy, coefficient, policy_loss, value_loss, total)
+        return NAMES, torch.tensor(numbers)
+
+
+class Dense:
+    """Dense layers with tanh between them, forwards and backwards."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        self._weights = [
+            (layer.weight.detach(), layer.weight.detach().t(), layer.bias.detach())
+            for layer in layers
+        ]
+        self._gradients = [(layer.weight.grad, layer.bias.grad) for layer in layers]
+        self._inputs: list[Float[Tensor, "row feature"]] = []
+
+    def forward(self, rows: Float[Tensor, "row feature"]) -> Float[Tensor, "row output"]:
+        """The outputs; keeps what ``backward`` needs."""
+        self._inputs = []
+        for number, (_, transposed, bias) in enumerate(self._weights):
+            rows = rows.tanh_() if number else rows
+            self._inputs.append(rows)
+            rows = torch.addmm(bias, rows, transposed)
+        return rows
+
+    def backward(self, slope: Float[Tensor, "row output"]) -> None:
+        """Add the gradient of a loss whose slopes in the outputs are these."""
+        layers = list(zip(self._weights, self._gradients, self._inputs, strict=True))
+        for number in reversed(range(len(layers))):
+            (weight, _, _), (weight_gradient, bias_gradient), rows = layers[number]
+            assert weight_gradient is not None
+            assert bias_gradient is not None
+            weight_gradient.addmm_(slope.t(), rows)
+            bias_gradient.add_(slope.sum(0))
+            if number:  # d tanh(x) / dx = 1 - tanh(x)^2
+                slope = slope @ weight
+                slope.addcmul_(slope, rows.square_(), value=-1)
+
+
+def _linear(trunk: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in trunk.modules() if isinstance(layer, nn.Linear)]
+
+
+def _fitting(
+    policy: Networks, ppo: PpoParams | None, params: RolloutParams
+) -> tuple[Network, PpoParams]:
+    """The network and the parameters of the loss.
+
+    Raises:
+        ConfigError: if the config asks for something else than these can be.
+    """
+    networks, compute = params.policy, params.compute
+    if ppo is None:
+        raise _refusal("one loss, 'ppo' of weight 1")
+    if ppo.entropy.jacobian or ppo.entropy.target_entropy is not None or ppo.entropy.action_power:
+        raise _refusal("an entropy of 'ppo' without jacobian, target_entropy and action_power")
+    if (networks.network, networks.memory, networks.critic, networks.agents) != (
+        "mlp", "none", "own", "shared",
+    ) or networks.activation != "tanh":  # fmt: skip
+        raise _refusal(
+            "policy {network: mlp, memory: none, critic: own, agents: shared, activation: tanh}"
+        )
+    if (compute.device, compute.precision, compute.compile) != ("cpu", "float32", False):
+        raise _refusal("compute {device: cpu, precision: float32, compile: false}")
+    network = policy.members[0]
+    if len(network.choices) != 1:
+        raise _refusal("actions that are one choice among options")
+    return network, ppo
+
+
+def _refusal(need: str) -> ConfigError:
+    return ConfigError(
+        f"update.gradient: 'closed-form' needs {need}; choose 'autograd', which can do all"
+    )
