@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -118,6 +120,71 @@ def bench_all(session: nox.Session) -> None:
     session.install(*DEV, "-r", "tests/benchmarks/requirements-peers.txt")
     for script in sorted(ROOT.glob("tests/benchmarks/bench_*.py")):
         session.run("python", str(script), *session.posargs)
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Sdists and wheels of every distribution, checked and used elsewhere; nothing is uploaded."""
+    session.install("build", "check-wheel-contents", "hatchling", "twine")
+    if session.run("git", "status", "--porcelain", external=True, silent=True):
+        session.error("the working tree has changes; commit them, since what is built is a commit")
+    tree, files = _fresh(session, "tree"), _fresh(session, "dist")
+    session.run("git", "clone", "--quiet", str(ROOT), str(tree), external=True)
+    version = _version(session)
+    for folder in (tree, tree / "distribution", *(tree / "plugins" / name for name in PLUGINS)):
+        project = folder / "pyproject.toml"
+        text, count = re.subn(
+            r'(?m)^version = ".*"$', f'version = "{version}"', project.read_text()
+        )
+        assert count == 1, project
+        project.write_text(text)
+        if folder != tree:
+            shutil.copy(tree / "LICENSE", folder)
+        session.run(
+            "python", "-m", "build", "--no-isolation", "-o", str(files), str(folder), silent=True
+        )
+    built = sorted(map(str, files.iterdir()))
+    session.run("twine", "check", "--strict", *built)
+    session.run("check-wheel-contents", "--ignore=W007,W008", *(p for p in built if p.endswith(".whl")))
+    _use(session, files, version)
+    session.log(f"{len(built)} files of version {version} in {files}")
+
+
+def _fresh(session: nox.Session, name: str) -> Path:
+    """A folder of the session that is not there yet."""
+    folder = Path(session.create_tmp()).resolve() / name
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def _version(session: nox.Session) -> str:
+    """The version of the commit's tag ``vVERSION``; without one, that of the core."""
+    found = session.run(
+        *("git", "tag", "--points-at", "HEAD", "--list", "v*"), external=True, silent=True
+    )
+    if tags := str(found).split():
+        return tags[0].removeprefix("v")
+    session.warn("the commit has no tag vVERSION; this is a rehearsal")
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def _use(session: nox.Session, files: Path, version: str) -> None:
+    """Install the wheels into a new environment, and do there what a newcomer does."""
+    place = _fresh(session, "elsewhere")
+    place.mkdir()
+    session.run("python", "-m", "venv", str(place / "venv"))
+    python = str(place / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python")
+    names = [f"empo[learn,rl,latent]=={version}", f"empo-testing=={version}"]
+    wheels = ("--find-links", str(files), "-c", str(ROOT / "constraints.txt"), "torch==2.13.0")
+    session.run(python, "-m", "pip", "install", "-q", *wheels, *names, "pytest", external=True)
+    with session.chdir(place):
+        world = ("multigrid/free_the_human", "algorithm=exact")
+        session.run(python, "-P", "-m", "empo_core", "run", *world, external=True)
+        new = ("new-plugin", "gentle-robot", "--kind", "world_model")
+        session.run(python, "-P", "-m", "empo_core", *new, external=True)
+        (plugin,) = place.glob("*gentle*")
+        session.run(python, "-m", "pip", "install", "-q", f"{plugin}[testing]", external=True)
+        session.run(python, "-P", "-m", "pytest", "-q", str(plugin), external=True)
 
 
 @nox.session

@@ -126,3 +126,17 @@ def test_templates_reach_the_wheel() -> None:
     ignored = (ROOT / ".gitignore").read_text().split()
     for path in (ROOT / "plugins/empo_testing/src/empo_testing/templates").rglob("*"):
         assert f"{path.name}/" not in ignored, path
+
+
+def test_everything_can_be_installed_by_one_name() -> None:
+    project = toml(ROOT / "distribution")["project"]
+    extras = project["optional-dependencies"]
+    listed = names(
+        [*project["dependencies"], *(line for lines in extras.values() for line in lines)]
+    )
+    assert listed == {"empo", "empo-core", *(toml(folder)["project"]["name"] for folder in PLUGINS)}
+
+
+def test_all_distributions_have_one_version() -> None:
+    folders = [ROOT, ROOT / "distribution", *PLUGINS]
+    assert len({toml(folder)["project"]["version"] for folder in folders}) == 1
