@@ -145,7 +145,9 @@ def release(session: nox.Session) -> None:
         )
     built = sorted(map(str, files.iterdir()))
     session.run("twine", "check", "--strict", *built)
-    session.run("check-wheel-contents", "--ignore=W007,W008", *(p for p in built if p.endswith(".whl")))
+    session.run(
+        "check-wheel-contents", "--ignore=W007,W008", *(p for p in built if p.endswith(".whl"))
+    )
     _use(session, files, version)
     session.log(f"{len(built)} files of version {version} in {files}")
 

@@ -166,6 +166,6 @@ def _place(error: BaseException, tracker: Tracker) -> str:
     """The package of a tracker, and the line of its module in which it raised an error."""
     module = type(tracker).__module__
     file = getattr(sys.modules.get(module), "__file__", None)
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [*traceback.extract_tb(error.__traceback__)]
     frames = [frame for frame in frames if frame.filename == file] or frames[-1:]
     return f"{module.partition('.')[0]}, {frames[-1].filename}:{frames[-1].lineno}"
