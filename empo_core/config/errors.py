@@ -132,6 +132,10 @@ class Explainer:
         if not path:
             return None
         word = str(path[-1])
+        for depth in range(len(path)):
+            for model in models(self._trace(path[:depth])[1]):
+                if word in (synonyms := getattr(model, "synonyms", {})):
+                    return dotted((*path[:depth], *synonyms[word].split(".")))
         elsewhere = {str(key_path[-1]) for key_path in self._key_paths}
         near = nearest(word, [*names, *sorted(elsewhere)], cutoff=ALIKE) or nearest(word, names)
         if near is None or near in names:

@@ -50,6 +50,22 @@ def test_an_override_that_names_no_key_finds_the_path_of_the_one_that_was_meant(
     assert line.endswith(f"; did you mean {suggestion!r}?")
 
 
+@pytest.mark.parametrize(
+    ("override", "suggestion"),
+    [
+        ("algorithm.params.n_steps=128", "experience.bptt_horizon"),
+        ("algorithm.params.optimiser.learning_rate=0.1", "optimiser.lr"),
+        ("algorithm.params.update.clip_range=0.1", "losses.0.loss.params.clip"),
+        ("algorithm.params.total_timesteps=1", "total_steps"),
+    ],
+)
+def test_a_key_of_another_library_is_answered_with_ours(
+    tmp_path: Path, override: str, suggestion: str
+) -> None:
+    line = first_line(tmp_path, "algorithm: {name: rollout, params: {total_steps: 1}}", override)
+    assert line.endswith(f"did you mean 'algorithm.params.{suggestion}'?")
+
+
 @pytest.mark.parametrize("override", ["algorithm.zzz=5", "trackers.0.evry=1"])
 def test_a_word_like_no_key_gets_no_suggestion(tmp_path: Path, override: str) -> None:
     assert "did you mean" not in first_line(tmp_path, CONFIG + "trackers: [jsonl]\n", override)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -248,6 +248,13 @@ class ComputeParams(Compute):
 class Phase2Params(Config):
     """Learn what ``exact`` computes."""
 
+    synonyms: ClassVar = {
+        "buffer_size": "replay.capacity",
+        "learning_rate": "optimiser.lr",
+        "n_envs": "num_envs",
+        "total_timesteps": "total_steps",
+    }
+    """Names that other libraries have for keys, for errors."""
     human_prior: HumanPriorRef = Field(
         default_factory=lambda: HumanPriorRef.model_validate("exact"),
         description="Human prior: how the humans act for each goal.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -322,6 +322,19 @@ class CollectionParams(Config):
 class RolloutParams(Config):
     """Rollouts of many environments, and a policy learned from them."""
 
+    synonyms: ClassVar = {
+        "batch_size": "update.minibatch_size",
+        "clip_range": "losses.0.loss.params.clip",
+        "ent_coef": "losses.0.loss.params.entropy.coef",
+        "env": "environment",
+        "learning_rate": "optimiser.lr",
+        "n_envs": "num_envs",
+        "n_epochs": "update.update_epochs",
+        "n_steps": "experience.bptt_horizon",
+        "total_timesteps": "total_steps",
+        "vf_coef": "update.value_coef",
+    }
+    """Names that other libraries have for keys, for errors."""
     preset: Preset = Field(
         "default",
         description="Source of the defaults of all keys that are not given. 'default': 'few' where "
