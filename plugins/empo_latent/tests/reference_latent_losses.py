@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-from empo_latent.params.networks import Heads
+from empo_latent.params import Heads, LatentParams
 from empo_latent.types import SequenceBatch
 
 JOINED: Mapping[Heads, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from empo_latent.networks.functions import TwoHot, mish, simnorm, symexp, symlog
-from empo_latent.params.networks import BinsParams
+from empo_latent.params import BinsParams
 
 quick = settings(max_examples=20)
 

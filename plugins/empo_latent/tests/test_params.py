@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from empo_core.components import build
 from empo_core.config import merged
 from empo_latent.param_checks import check_params
-from empo_latent.params import LatentParams
-from empo_latent.params.planner import PlannerParams
+from empo_latent.params import LatentParams, PlannerParams
 from empo_latent.presets import PRESETS, SIZES
 from empo_latent.types import MultiTaskSpec
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-from empo_latent.params.planner import PlannerParams
+from empo_latent.params import LatentParams, PlannerParams
 from empo_latent.planner import Noise, Plan, Planner
 from empo_latent.types import MultiTaskSpec
 from empo_learning.distributions import BoundedNormal

@@ -17,7 +17,7 @@ from empo_core.protocols import Result
 from empo_latent.evaluation import Episode, Evaluation
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
-from empo_latent.params.run import Actor
+from empo_latent.params import Actor
 from empo_latent.result import CurveRow, LatentResult
 from empo_latent.run_components import ProgressMark
 from empo_latent.types import MultiTaskSpec

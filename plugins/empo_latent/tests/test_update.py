@@ -14,8 +14,7 @@ from torch import Tensor
 from empo_core.protocols import PolicyLoss
 from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-from empo_latent.params.networks import ValueParams
+from empo_latent.params import LatentParams, ValueParams
 from empo_latent.types import SequenceBatch
 from empo_latent.update import Imagined, Updater, action_values, bootstrapped, critic, weights_of
 

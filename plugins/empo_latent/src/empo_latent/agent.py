@@ -14,7 +14,7 @@ from empo_core.protocols import Agent
 from empo_latent.controller import Controller
 from empo_latent.environments.action_bounds import ActionBounds
 from empo_latent.modelfile import LoadedModel, load_model
-from empo_latent.params.run import Actor
+from empo_latent.params import Actor
 from empo_latent.planner import discounts, planner_of
 from empo_latent.types import MultiTaskSpec
 

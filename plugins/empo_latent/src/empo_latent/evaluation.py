@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Shaped
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskStep, TaskVector
 from empo_latent.networks.model import LatentModel
-from empo_latent.params.run import Actor
+from empo_latent.params import Actor
 from empo_latent.planner import Planner
 from empo_latent.videos import Video, VideoRecorder
 from empo_learning.randomness import seeded

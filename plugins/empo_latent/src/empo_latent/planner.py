@@ -29,8 +29,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_latent.networks.ensemble import drawn_heads, lack_of_heads, reduced
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-from empo_latent.params.planner import PlannerParams
+from empo_latent.params import LatentParams, PlannerParams
 from empo_latent.types import MultiTaskSpec
 
 ScoredPlans = tuple[Tensor, Tensor]

@@ -28,8 +28,7 @@ from empo_core.trees import StateDict
 from empo_core.types import CandidateBatch
 from empo_latent.networks.ensemble import drawn_heads, reduced
 from empo_latent.networks.model import LatentModel, Network
-from empo_latent.params import LatentParams
-from empo_latent.params.networks import ValueParams
+from empo_latent.params import LatentParams, ValueParams
 from empo_latent.types import SequenceBatch
 from empo_learning.distributions import BoundedNormal
 from empo_learning.optimiser_moments import load_moments, moments_of

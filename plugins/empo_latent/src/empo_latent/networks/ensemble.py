@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from empo_latent.networks.functions import by_hand, mish
-from empo_latent.params.networks import Heads
+from empo_latent.params import Heads
 
 WEIGHT_STD = 0.02
 """Standard deviation of weights at first."""

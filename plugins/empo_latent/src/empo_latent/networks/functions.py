@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
-from empo_latent.params.networks import BinsParams
+from empo_latent.params import BinsParams
 
 
 def symlog(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
