@@ -95,8 +95,6 @@ def losses_reference(
             )
             error = float((after - aims[t + 1, b]).square().mean())
             terms["consistency"].append(factor * error)
-            error = float((z[t + 1, b] - after).square().mean())
-            terms["encoder_consistency"].append(factor * error)
             reward = sequences.reward[t, b, 0]
             errors = [
                 cross_entropy_reference(model, logits, reward)

@@ -90,7 +90,9 @@ class Place:
     ) -> None:
         task = {"name": f"gymnasium/{NAME}", "params": {"kwargs": how}}
         others = [{**task, "params": {"kwargs": {**how, "width": 2}}}] * (tasks - 1)
-        self.params = small(tasks=[task, *others], **{"reward": {"episodic": True}, **groups})
+        self.params = small(
+            tasks=[task, *others], num_envs=tasks, **{"reward": {"episodic": True}, **groups}
+        )
         first = len(Drawn.made)
         self.vector = TaskVector(self.params.tasks, envs=envs, rendering=rendering)
         self.envs = [env for env in Drawn.made[first:] if env.render_mode or not rendering]

@@ -1,7 +1,12 @@
-"""The parameters of algorithm ``latent``, in groups of what belongs together."""
+"""The parameters of algorithm ``latent``, in groups of what belongs together.
+
+No combination of them is without meaning: those that are refused are refused here, with their keys,
+but for the demands of policy losses, which ``algorithm.py`` asks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,30 +16,46 @@ from empo_core.config import EnvironmentRef, PolicyLossRef, merged
 from empo_latent.presets import PRESETS, SIZES, Preset, Size
 from empo_learning.params import Compute, Optimiser, Replay, ScoredReporting
 
+Units = Annotated[int, Field(ge=1, le=10**9)]
+"""Units of a layer; RAM refuses most of it, with its bytes."""
+Layers = Annotated[int, Field(ge=1, le=1000)]
+NumHeads = Annotated[int, Field(ge=1, le=10**6)]
+Plans = Annotated[int, Field(ge=0, le=10**6)]
+Positive = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, le=1)]
+"""Rate of a running average, or the weight of each thing relative to the one before."""
+Discount = Annotated[float, Field(gt=0, lt=1)]
+
 Heads = Literal["mean", "min", "max"]
 """The reduction of estimates of several heads to one."""
-MOST_UNITS, MOST_HEADS = 10**9, 10**6
-"""Units of a layer and networks of an ensemble; RAM refuses most of it, with its bytes."""
+Actor = Literal["planner", "policy"]
+"""The choice of actions: by the planner, or by the policy alone."""
+SMALLEST_PICTURE = 39
+"""Least side of a picture that leaves anything for the encoder's last convolution."""
+
+
+def _require_order(params: Config, low: str, high: str) -> None:
+    """Refuse a number that exceeds another one.
+
+    Raises:
+        ValueError: if the first exceeds the second.
+    """
+    less, more = getattr(params, low), getattr(params, high)
+    if less > more:
+        raise ValueError(f"{low} ({less:g}) must not exceed {high} ({more:g})")
 
 
 class EncoderParams(Config):
     """From observations to latents."""
 
-    layers: int = Field(2, ge=1, le=1000, description="Layers, the one to the latent included.")
-    width: int = Field(256, ge=1, le=MOST_UNITS, description="Units of each hidden layer.")
-    channels: int = Field(
-        32, ge=1, le=MOST_UNITS, description="Filters of each convolution, for pictures."
-    )
+    layers: Layers = Field(2, description="Layers, the one to the latent included.")
+    width: Units = Field(256, description="Units of each hidden layer.")
+    channels: Units = Field(32, description="Filters of each convolution, for pictures.")
     shift: int = Field(
         3, ge=0, le=1000, description="Pixels by which pictures are shifted at random in training."
     )
-    consistency_coef: float = Field(
-        0.0, ge=0, description="Factor of a loss that draws encodings towards predictions."
-    )
-    average_rate: float | None = Field(
+    average_rate: Rate | None = Field(
         None,
-        gt=0,
-        le=1,
         description="Rate of a running average of the encoder, whose latents dynamics should "
         "predict; null: those of the encoder itself.",
     )
@@ -43,19 +64,15 @@ class EncoderParams(Config):
 class LatentSpaceParams(Config):
     """Latents and the dynamics models."""
 
-    size: int = Field(512, ge=2, le=MOST_UNITS, description="Numbers of a latent.")
+    size: int = Field(512, ge=2, le=10**9, description="Numbers of a latent.")
     group: int = Field(
-        8, ge=2, le=MOST_UNITS, description="Numbers that share a softmax; divides the size."
+        8, ge=2, le=10**9, description="Numbers that share a softmax; divides the size."
     )
-    width: int = Field(
-        512, ge=1, le=MOST_UNITS, description="Units of each hidden layer of all heads."
-    )
-    layers: int = Field(2, ge=1, le=1000, description="Hidden layers of all heads.")
-    heads: int = Field(1, ge=1, le=MOST_HEADS, description="Dynamics models.")
-    consistency_coef: float = Field(20.0, gt=0, description="Factor of the prediction loss.")
-    task_size: int = Field(
-        96, ge=1, le=MOST_UNITS, description="Numbers that stand for a task, of several."
-    )
+    width: Units = Field(512, description="Units of each hidden layer of all heads.")
+    layers: Layers = Field(2, description="Hidden layers of all heads.")
+    heads: NumHeads = Field(1, description="Dynamics models.")
+    consistency_coef: Positive = Field(20.0, description="Factor of the prediction loss.")
+    task_size: Units = Field(96, description="Numbers that stand for a task, of several.")
 
     @model_validator(mode="after")
     def _groups_fit(self) -> LatentSpaceParams:
@@ -70,7 +87,7 @@ class LatentSpaceParams(Config):
 class BinsParams(Config):
     """Bins in symlog space, over which rewards and values are distributions."""
 
-    number: int = Field(101, ge=2, le=MOST_UNITS, description="Bins.")
+    number: int = Field(101, ge=2, le=10**9, description="Bins.")
     low: float = Field(-10.0, description="Least symlog.")
     high: float = Field(10.0, description="Greatest symlog.")
 
@@ -84,14 +101,14 @@ class BinsParams(Config):
 class RewardParams(Config):
     """Reward heads and the termination head."""
 
-    heads: int = Field(1, ge=1, le=MOST_HEADS, description="Reward models.")
-    coef: float = Field(0.1, gt=0, description="Factor of the reward loss.")
+    heads: NumHeads = Field(1, description="Reward models.")
+    coef: Positive = Field(0.1, description="Factor of the reward loss.")
     episodic: bool = Field(
         False,
         description="Whether a head learns from the beginning where episodes terminate; false: "
         "from the first one on that does.",
     )
-    termination_coef: float = Field(1.0, gt=0, description="Factor of the termination loss.")
+    termination_coef: Positive = Field(1.0, description="Factor of the termination loss.")
 
 
 class ValueParams(Config):
@@ -102,16 +119,13 @@ class ValueParams(Config):
         description="'v' values states and learns from imagined steps; 'q' values actions and "
         "learns from those that were taken.",
     )
-    heads: int = Field(5, ge=1, le=MOST_HEADS, description="Value models.")
+    heads: NumHeads = Field(5, description="Value models.")
     dropout: float = Field(0.01, ge=0, lt=1, description="Share of the first layer left out.")
-    target_rate: float = Field(
-        0.01, gt=0, le=1, description="Rate at which target networks follow."
-    )
-    coef: float = Field(0.1, gt=0, description="Factor of the value loss.")
-    bootstrap: Literal["local", "min", "pair"] = Field(
+    target_rate: Rate = Field(0.01, description="Rate at which target networks follow.")
+    coef: Positive = Field(0.1, description="Factor of the value loss.")
+    bootstrap: Literal["local", "pair"] = Field(
         "local",
-        description="Which heads a head learns from: itself, the least of all, or the least of "
-        "two drawn at random.",
+        description="Which heads a head learns from: itself, or the least of two drawn at random.",
     )
     dynamics: Heads = Field(
         "mean", description="Reduction of targets of candidates over dynamics and reward heads."
@@ -134,7 +148,7 @@ class AuxiliaryParams(Config):
     discounts: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
         min_length=1, max_length=6, description="The discounts, each of a value head of its own."
     )
-    coef: float = Field(0.01, gt=0, description="Factor of their loss.")
+    coef: Positive = Field(0.01, description="Factor of their loss.")
 
 
 class PolicyParams(Config):
@@ -142,18 +156,15 @@ class PolicyParams(Config):
 
     min_log_std: float = Field(-3.0, description="Least log standard deviation.")
     max_log_std: float = Field(1.0, description="Greatest log standard deviation.")
-    average_rate: float | None = Field(
+    average_rate: Rate | None = Field(
         None,
-        gt=0,
-        le=1,
         description="Rate of a running average of the policy that proposes candidates, which a "
         "trust region needs in order to bind; null: the policy itself proposes.",
     )
 
     @model_validator(mode="after")
     def _ascends(self) -> PolicyParams:
-        if self.min_log_std >= self.max_log_std:
-            raise ValueError("min_log_std must be less than max_log_std")
+        _require_order(self, "min_log_std", "max_log_std")
         return self
 
 
@@ -166,10 +177,8 @@ class ImaginationParams(Config):
     start: Literal["encoding", "rollout"] = Field(
         "encoding", description="Whether to start at encodings, or at predicted latents."
     )
-    rho: float = Field(
+    rho: Rate = Field(
         0.5,
-        gt=0,
-        le=1,
         description="Weight of each start relative to the one before, in losses of values and "
         "policies.",
     )
@@ -178,9 +187,8 @@ class ImaginationParams(Config):
         description="Value networks that say how good candidates are, for values and policies; "
         "gradients in actions are the online networks'.",
     )
-    value_heads: int | None = Field(
+    value_heads: NumHeads | None = Field(
         None,
-        ge=1,
         description="Number of value heads, drawn at random for each update, that judge actions "
         "for the policy loss; null: all.",
     )
@@ -189,18 +197,15 @@ class ImaginationParams(Config):
 class DiscountParams(Config):
     """Discounts of tasks by the length of their episodes: ``1 - denominator / length``, bounded."""
 
-    denominator: float = Field(
-        5.0, gt=0, description="Length of an episode over the time constant of the discount."
+    denominator: Positive = Field(
+        5.0, description="Length of an episode over the time constant of the discount."
     )
-    minimum: float = Field(0.95, gt=0, lt=1, description="Smallest discount.")
-    maximum: float = Field(0.995, gt=0, lt=1, description="Largest discount.")
+    minimum: Discount = Field(0.95, description="Smallest discount.")
+    maximum: Discount = Field(0.995, description="Largest discount.")
 
     @model_validator(mode="after")
     def _ascends(self) -> DiscountParams:
-        if self.minimum > self.maximum:
-            raise ValueError(
-                f"minimum ({self.minimum:g}) must not exceed maximum ({self.maximum:g})"
-            )
+        _require_order(self, "minimum", "maximum")
         return self
 
 
@@ -208,27 +213,21 @@ class LearningParams(Config):
     """Sequences, temporal weights and the frequency of updates."""
 
     horizon: int = Field(3, ge=1, le=1000, description="Steps of a sequence, and of a plan.")
-    rho: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="Weight of each recorded step relative to the one before.",
-    )
-    updates_per_step: float = Field(
-        1.0, gt=0, description="Updates per step of the environments (update-to-data ratio)."
+    rho: Rate = Field(0.5, description="Weight of each recorded step relative to the one before.")
+    updates_per_step: Positive = Field(
+        1.0, description="Updates per step of the environments (update-to-data ratio)."
     )
 
 
 class OptimiserParams(Optimiser):
     """Parameters of the optimiser (Adam)."""
 
-    lr: float = Field(3e-4, gt=0, description="Learning rate.")
-    encoder_lr_scale: float = Field(0.3, gt=0, description="Its factor for the encoder.")
-    policy_eps: float = Field(1e-5, gt=0, description="Adam's epsilon for the policies.")
+    lr: Positive = Field(3e-4, description="Learning rate.")
+    encoder_lr_scale: Positive = Field(0.3, description="Its factor for the encoder.")
+    policy_eps: Positive = Field(1e-5, description="Adam's epsilon for the policies.")
     weight_decay: float = Field(0.0, ge=0, description="Decay of the weights (AdamW).")
-    max_grad_norm: float | None = Field(
+    max_grad_norm: Positive | None = Field(
         20.0,
-        gt=0,
         description="Longer gradients are cut to this, models and each policy apart; null: none.",
     )
 
@@ -239,48 +238,31 @@ class PlannerParams(Config):
     iterations: int | None = Field(
         None, ge=1, description="Rounds; null: 6, and 8 from 20 numbers per action on."
     )
-    samples: int = Field(512, ge=2, le=10**6, description="Plans that are tried each round.")
-    elites: int = Field(
-        64, ge=1, le=10**6, description="Number of best plans that form the next round."
-    )
-    policy_plans: int = Field(
-        24, ge=0, le=10**6, description="Number of samples that the policy proposes."
-    )
+    samples: Plans = Field(512, ge=2, description="Plans that are tried each round.")
+    elites: Plans = Field(64, ge=1, description="Number of best plans that form the next round.")
+    policy_plans: Plans = Field(24, description="Number of samples that the policy proposes.")
     min_std: float = Field(0.05, ge=0, description="Least standard deviation.")
-    max_std: float = Field(2.0, gt=0, description="Greatest, and that of the first round.")
-    temperature: float = Field(
-        0.5,
-        gt=0,
-        description="Factor of scores in elites' weights: higher favours the best.",
+    max_std: Positive = Field(2.0, description="Greatest, and that of the first round.")
+    temperature: Positive = Field(
+        0.5, description="Factor of scores in elites' weights: higher favours the best."
     )
     exploration: float = Field(
         1.0, ge=0, description="Factor of the noise on the chosen action, in training."
     )
     heads: Heads = Field("mean", description="Reduction over heads.")
-    value_heads: int | None = Field(
-        None,
-        ge=1,
-        description="Number of value heads that judge plans, drawn anew for each; null: all.",
+    value_heads: NumHeads | None = Field(
+        None, description="Number of value heads that judge plans, drawn anew for each; null: all."
     )
     disagreement: float = Field(
         0.0, description="Factor of the heads' disagreement on the value, in training."
     )
 
     @model_validator(mode="after")
-    def _fit_together(self) -> PlannerParams:
-        if self.elites > self.samples:
-            raise ValueError(f"elites ({self.elites}) must not exceed samples ({self.samples})")
-        if self.policy_plans > self.samples:
-            raise ValueError(
-                f"policy_plans ({self.policy_plans}) must not exceed samples ({self.samples})"
-            )
-        if self.min_std > self.max_std:
-            raise ValueError("min_std must not exceed max_std")
+    def _ascends(self) -> PlannerParams:
+        _require_order(self, "elites", "samples")
+        _require_order(self, "policy_plans", "samples")
+        _require_order(self, "min_std", "max_std")
         return self
-
-
-Actor = Literal["planner", "policy"]
-"""The choice of actions: by the planner, or by the policy alone."""
 
 
 class CollectionParams(Config):
@@ -333,10 +315,6 @@ class ReportingParams(ScoredReporting):
         return self
 
 
-SMALLEST_PICTURE = 39
-"""Least side of a picture that leaves anything for the encoder's last convolution."""
-
-
 class LatentParams(Config):
     """A latent world model, learned from experience, and policies learned in it."""
 
@@ -352,10 +330,8 @@ class LatentParams(Config):
     num_envs: int = Field(
         1, ge=1, description="Environments that act at once, shared by the tasks."
     )
-    gamma: float | None = Field(
+    gamma: Discount | None = Field(
         None,
-        gt=0,
-        lt=1,
         description="Discount per step; null: by the length of episodes, see discount.",
     )
     discount: DiscountParams = DiscountParams()
@@ -417,10 +393,41 @@ class LatentParams(Config):
         return tasks
 
     @model_validator(mode="after")
-    def _has_an_effect(self) -> LatentParams:
-        if self.gamma is not None and self.discount != DiscountParams():
-            raise ValueError("discount says what gamma is where that is null: drop one of them")
+    def _groups_fit(self) -> LatentParams:
+        if problems := list(self._misfits()):
+            raise ValueError("\n".join(problems))
         return self
+
+    def _misfits(self) -> Iterator[str]:
+        """What is wrong with groups of parameters beside each other, each with its key."""
+        if self.gamma is not None and self.discount != DiscountParams():
+            yield "discount: says what gamma is where that is null; drop one of them"
+        if self.num_envs < len(self.tasks):
+            yield (
+                f"num_envs: {self.num_envs} environment(s) for {len(self.tasks)} tasks, each of "
+                f"which needs one; set it to a multiple of {len(self.tasks)}"
+            )
+        rows = (self.learning.horizon + 1) * self.num_envs
+        if self.replay.capacity < rows:
+            yield (
+                f"replay.capacity: {self.replay.capacity} rows cannot hold a sequence of each "
+                f"environment (num_envs: {self.num_envs}); set it to at least {rows}"
+            )
+        for name, heads in (
+            ("planner", self.planner.value_heads),
+            ("imagination", self.imagination.value_heads),
+        ):
+            if (heads or 0) > self.value.heads:
+                yield (
+                    f"{name}.value_heads: {heads}, and value.heads is {self.value.heads}; choose "
+                    "at most so many, or null for all"
+                )
+        proposes = self.collection.acting == "planner" and self.planner.policy_plans
+        if self.optimistic_loss is not None and not proposes:
+            yield (
+                "optimistic_loss: its policy makes proposals for the planner in training alone; "
+                "set collection.acting to planner and raise planner.policy_plans, or drop this"
+            )
 
     @model_validator(mode="before")
     @classmethod

@@ -37,6 +37,11 @@ MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary
 """Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
 
 
+def num_candidates(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> int:
+    """Actions tried at each state: as many as params say, or the loss likes that likes most."""
+    return params.imagination.candidates or max(loss.needs.candidates for loss in losses.values())
+
+
 # --- Weights -------------------------------------------------------------------------------------
 
 
@@ -324,7 +329,7 @@ def bootstrapped(
     """The estimate that each value head learns from, given those of all heads, or of a pair."""
     if params.bootstrap == "local":
         return heads
-    if params.bootstrap == "pair" and len(heads) > 2:
+    if len(heads) > 2:
         heads = heads.index_select(0, drawn_heads(len(heads), 2, heads.device))
     minimum = heads.amin(0)
     return minimum.expand(params.heads, *minimum.shape)
@@ -409,7 +414,7 @@ class Updater:
         needs = [loss.needs for loss in losses.values()]
         self.needs_expert = any(need.expert for need in needs)
         self._reads_targets = params.value.critic == "v" or any(need.targets for need in needs)
-        self._candidates = params.imagination.candidates or max(need.candidates for need in needs)
+        self._candidates = num_candidates(params, losses)
         self._step_rho = powers(params.learning.rho, horizon).to(device)
         self._start_rho = powers(params.imagination.rho, horizon + 1).to(device)
         auxiliary = () if params.auxiliary is None else params.auxiliary.discounts
@@ -480,9 +485,6 @@ class Updater:
         predicted = latent_rollout(model, z[0], sequences, training=True)
         consistency = consistency_errors(predicted, self._averaged(sequences, z)[:, None])
         add("consistency", params.latents.consistency_coef, consistency, weights.step)
-        if params.encoder.consistency_coef:
-            errors = consistency_errors(predicted.detach(), z[:, None])
-            add("encoder_consistency", params.encoder.consistency_coef, errors, weights.step)
         reward = reward_errors(model, sequences, predicted)
         add("reward", params.reward.coef, reward, weights.step)
         if model.terminates:

@@ -156,23 +156,6 @@ def drawn_heads(
     return torch.rand(heads, generator=generator, device=device).topk(chosen).indices
 
 
-def lack_of_heads(where: str, chosen: int | None, heads: int, subject: str) -> str | None:
-    """Error message if more value heads shall judge than there are; None if there are enough.
-
-    Args:
-        where: The group of params that asks for them.
-        chosen: How many it asks for; None: all.
-        heads: How many there are.
-        subject: What they shall judge.
-    """
-    if (chosen or 0) <= heads:
-        return None
-    return (
-        f"{where}.value_heads: {chosen} value heads shall judge {subject}, and value.heads is "
-        f"{heads}; choose at most so many, or null for all"
-    )
-
-
 def reduced(
     x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]
 ) -> Float[Tensor, "*rest"]:
