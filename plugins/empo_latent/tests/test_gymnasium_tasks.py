@@ -83,8 +83,6 @@ def scripted() -> Iterator[Callable[..., tuple[TaskVector, Scripted]]]:
         given = WrapperParams(**{"max_episode_steps": 100, **(task or {})})
         scripted = GymnasiumBacked("scripted", environment, given)
         vectors.append(TaskVector([scripted], envs=1, rendering=rendering))
-        last[-1].done.clear()
-        last[-1].seeds.clear()
         return vectors[-1], last[-1]
 
     yield make
@@ -442,11 +440,18 @@ def test_tasks_that_cannot_be_made_are_refused(options: dict[str, Any], reason: 
         (lambda e, s: [0, 1 // (s - 1)], lambda e, s: 0, "ZeroDivisionError"),
     ],
 )
-def test_tasks_that_fail_at_once_are_refused_before_training(
+def test_what_fails_at_once_says_what_it_was(
     scripted: Callable[..., tuple[TaskVector, Scripted]], show: Any, pay: Any, reason: str
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"(?s)tasks\.0: .*{reason}"):
-        scripted(show=show, pay=pay)
+    vector, _ = scripted(show=show, pay=pay)
+
+    def begin() -> None:
+        vector.start(0)
+        for _ in range(3):
+            act(vector)
+
+    with pytest.raises(CollectError, match=rf"(?s)task scripted: .*{reason}"):
+        begin()
 
 
 @pytest.mark.parametrize(

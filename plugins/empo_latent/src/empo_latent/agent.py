@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols import Agent
 from empo_latent.controller import Controller
-from empo_latent.environments.action_bounds import ActionBounds
+from empo_latent.environments.tasks import ActionBounds
 from empo_latent.modelfile import LoadedModel, load_model
 from empo_latent.params import Actor
 from empo_latent.planner import discounts, planner_of

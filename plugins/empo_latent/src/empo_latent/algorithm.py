@@ -165,8 +165,7 @@ class LatentAlgorithm(Algorithm):
         )
 
     def _vector(self, tasks: Sequence[Task]) -> TaskVector:
-        collection = self._params.collection
-        return TaskVector(tasks, envs=self._params.num_envs, threads=collection.env_threads)
+        return TaskVector(tasks, envs=self._params.num_envs)
 
     def _spec(self, tasks: Sequence[Task]) -> MultiTaskSpec:
         """Sizes and names of the tasks, found out without a step in any."""

@@ -98,5 +98,4 @@ def evaluation_vector(
 ) -> TaskVector:
     """Environments for so many episodes of each task, one per episode up to a limit."""
     envs = len(tasks) * max(1, min(episodes, MOST_ENVS // len(tasks)))
-    threads = min(params.collection.env_threads, envs)
-    return TaskVector(tasks, envs=envs, threads=threads, rendering=rendering)
+    return TaskVector(tasks, envs=envs, rendering=rendering)

@@ -200,7 +200,8 @@ class LatentLearner(Learner):
             "updater": parts.updater.state_dict(),
             "controller": parts.controller.state_dict(),
             "episodes": parts.episodes.state_dict(),
-            "vector": parts.vector.state_dict(),
+            # Where a step failed, others have acted, whose outcomes are lost.
+            "vector": None if midway else parts.vector.state_dict(),
             "current": torch.from_numpy(self._current.copy()),
             "first": torch.from_numpy(self._first.copy()),
             "replay": replay,
@@ -226,27 +227,25 @@ class LatentLearner(Learner):
         shape = (len(self._first), parts.vector.spec.words)
         self._current = state["current"].numpy().reshape(shape)
         self._first = state["first"].numpy().reshape(shape[0]).copy()
-        exact = parts.vector.load_state_dict(state["vector"])
-        if state["replay"] is not None:
-            parts.replay.load_state_dict(state["replay"])
-        if not exact or state["replay"] is None:
-            self._begin_anew(exact, why_not_exact(state["vector"]))
+        vector, replay = state["vector"], state["replay"]
+        if replay is not None:
+            parts.replay.load_state_dict(replay)
+        if vector is None or not parts.vector.load_state_dict(vector):
+            where = f"exactly where they were{why_not_exact(vector)}"
+            self._begin_anew(f"the environments cannot be put back {where}")
+        elif replay is None:
+            self._begin_anew("what was remembered is not in the checkpoint")
         self._generator.set_state(state["generator"])
 
-    def _begin_anew(self, exact: bool, why: str) -> None:
+    def _begin_anew(self, why: str) -> None:
         """Go on with new episodes: environments or replay are not where they were."""
         parts = self._parts
         parts.episodes.forget_unfinished()
-        missing = "what was remembered is not in the checkpoint"
-        if exact:
-            episodes = stream(self._seed, Stream.EPISODES, 0, self.steps)
-            self._current = parts.vector.start(seed_of(episodes))
-        else:  # They have begun new episodes already.
-            missing = f"the environments cannot be put back exactly where they were{why}"
-            self._current = parts.vector.current
+        episodes = stream(self._seed, Stream.EPISODES, 0, self.steps)
+        self._current = parts.vector.start(seed_of(episodes))
         self._first[:] = True
         parts.replay.begin(self._current, self._first)
-        log.warning("%s: the run goes on, but not as it would have without a break", missing)
+        log.warning("%s: the run goes on, but not as it would have without a break", why)
 
     def _step(self) -> None:
         """Let all environments act once."""

@@ -268,11 +268,6 @@ class PlannerParams(Config):
 class CollectionParams(Config):
     """Collection of experience; a step is one decision, whatever the action repeat."""
 
-    env_threads: int = Field(
-        1,
-        ge=1,
-        description="Threads that step environments; helps where a step leaves Python's lock.",
-    )
     seed_steps: int | None = Field(
         None,
         ge=1,
