@@ -134,7 +134,7 @@ PLANNING = {
 ELSEWHERE = {
     "encoder.channels": "test_encoders.py",
     "encoder.shift": "test_encoders.py",
-    "latents.task_size": "test_network_inputs.py",
+    "latents.task_size": "test_task_embedding.py",
     "learning.horizon": "test_a_longer_horizon_reads_more_of_each_sequence",
     "learning.updates_per_step": "test_latent_learning.py",
 }
