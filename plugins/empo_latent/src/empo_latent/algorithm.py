@@ -20,7 +20,6 @@ from empo_core.types import CandidateBatch
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.environments.tasks import Task, tasks_of
-from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
@@ -150,6 +149,7 @@ class LatentAlgorithm(Algorithm):
             planner=planner,
             updater=updater,
             controller=Controller(model, planner, envs=params.num_envs, device=device),
+            tasks=tasks,
             vector=vector,
             replay=Replay(
                 spec,
@@ -160,7 +160,6 @@ class LatentAlgorithm(Algorithm):
                 device=device,
             ),
             episodes=EpisodeReturns(params.num_envs, context.tracker, window=WINDOW),
-            evaluator=Evaluator(params, tasks, context.seed, model, planner, rates.tolist()),
             timers=Timers(device),
         )
 

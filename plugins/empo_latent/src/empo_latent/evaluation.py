@@ -11,13 +11,18 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
 
+from empo_core.errors import CollectError, ConfigError
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskStep, TaskVector
+from empo_latent.environments.tasks import Task
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import Actor
+from empo_latent.params import Actor, LatentParams
 from empo_latent.planner import Planner
-from empo_latent.videos import Video, VideoRecorder
+from empo_latent.videos import Video, VideoRecorder, warn_no_videos
 from empo_learning.randomness import seeded
+
+MOST_ENVS = 10
+"""Environments of an evaluation that play at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,57 @@ def evaluate(
         controller = Controller(model, planner, envs=len(vector.task_of), device=device)
         game = _Game(model, vector, _quotas(vector, episodes), device, np.asarray(discounts))
         return game.play(controller, actor, seed, videos)
+
+
+def evaluate_actors(
+    model: LatentModel,
+    planner: Planner,
+    params: LatentParams,
+    tasks: Sequence[Task],
+    *,
+    episodes: int,
+    seed: int,
+    discounts: Sequence[float],
+    videos: int = 0,
+) -> dict[str, Evaluation]:
+    """Evaluations by actor, those of ``reporting.evaluate``, in environments of their own.
+
+    All play the same episodes; see ``evaluate``.
+    """
+    vector = evaluation_vector(tasks, episodes, rendering=videos > 0)
+    try:
+        return {
+            actor: evaluate(
+                model,
+                planner,
+                vector,
+                episodes=episodes,
+                actor=actor,
+                seed=seed,
+                device=params.compute.device,
+                discounts=discounts,
+                videos=videos,
+            )
+            for actor in params.reporting.evaluate
+        }
+    finally:
+        vector.close()
+
+
+def evaluation_vector(
+    tasks: Sequence[Task], episodes: int, *, rendering: bool = False
+) -> TaskVector:
+    """Environments for so many episodes of each task, one per episode up to a limit.
+
+    Where none can be made that render, a warning says why.
+    """
+    envs = len(tasks) * max(1, min(episodes, MOST_ENVS // len(tasks)))
+    if rendering:
+        try:
+            return TaskVector(tasks, envs=envs, rendering=True)
+        except (CollectError, ConfigError) as error:
+            warn_no_videos(str(error))
+    return TaskVector(tasks, envs=envs)
 
 
 def score_of(evaluations: Mapping[str, Evaluation]) -> float:

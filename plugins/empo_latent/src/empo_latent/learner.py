@@ -17,12 +17,14 @@ from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
 from empo_latent.environments.task_vector import TaskStep
-from empo_latent.evaluation import Evaluation, score_of
+from empo_latent.evaluation import Evaluation, evaluate_actors, score_of
 from empo_latent.params import LatentParams
+from empo_latent.planner import discounts
 from empo_latent.run_components import RunComponents
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.finite import LARGE
 from empo_learning.learner import Evaluated, Learner
+from empo_learning.randomness import seeded
 
 log = logging.getLogger(__name__)
 
@@ -151,16 +153,14 @@ class LatentLearner(Learner):
         if not reporting.evaluation_episodes:
             return None
         is_last = self.steps >= self.total_steps
-        with self.interruptible():
-            evaluations, metrics = self._parts.evaluator.evaluate(self.steps, is_last=is_last)
+        videos = reporting.videos if is_last else 0
+        evaluations = self._played(reporting.evaluation_episodes, videos)
         score = score_of(evaluations)
         solved = reporting.is_solved(
             [*(score_of(evaluation) for _, evaluation in self.evaluations), score]
         )
-        if solved and reporting.videos and not is_last:
-            evaluate = self._parts.evaluator.evaluate  # Only now is it known to be the last.
-            with self.interruptible():
-                films, _ = evaluate(self.steps, is_last=True, episodes=reporting.videos)
+        if solved and reporting.videos and not is_last:  # Only now is it known to be the last.
+            films = self._played(reporting.videos, reporting.videos)
             evaluations = {
                 name: replace(evaluation, videos=films[name].videos)
                 for name, evaluation in evaluations.items()
@@ -175,7 +175,25 @@ class LatentLearner(Learner):
                 statistics.mean_return,
                 statistics.standard_error,
             )
+        metrics: dict[str, float] = {}
+        for evaluation in evaluations.values():
+            metrics |= evaluation.metrics()
         return Evaluated(metrics, score)
+
+    def _played(self, episodes: int, videos: int) -> dict[str, Evaluation]:
+        """Evaluations by actor; each plays other episodes."""
+        parts, seed = self._parts, stream(self._seed, Stream.EVALUATION, self.steps)
+        with self.interruptible(), seeded(seed):  # While environments are made, too.
+            return evaluate_actors(
+                parts.model,
+                parts.planner,
+                self._params,
+                parts.tasks,
+                episodes=episodes,
+                seed=seed_of(seed),
+                discounts=discounts(self._params, parts.vector.spec),
+                videos=videos,
+            )
 
     def state_dict(self, *, midway: bool) -> StateDict:
         """Everything needed to go on exactly so.

@@ -14,8 +14,7 @@ from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_latent.agent import LatentAgent, tasks_played
 from empo_latent.environments.task_vector import multi_task_spec
 from empo_latent.environments.tasks import Task
-from empo_latent.evaluation import Evaluation, evaluate
-from empo_latent.evaluator import evaluation_vector
+from empo_latent.evaluation import Evaluation, evaluate, evaluation_vector
 from empo_latent.modelfile import LoadedModel
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -76,7 +75,7 @@ class LatentPlayer(EpisodePlayer):
     def evaluations(self, *, episodes: int, seed: int, videos: int = 0) -> list[Evaluation]:
         """So many episodes of each task by each actor."""
         params = self._params
-        vector = evaluation_vector(params, self._tasks, episodes, rendering=videos > 0)
+        vector = evaluation_vector(self._tasks, episodes, rendering=videos > 0)
         try:
             rates = discounts(params, vector.spec)
             planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector
-from empo_latent.evaluator import Evaluator
+from empo_latent.environments.tasks import Task
 from empo_latent.networks.model import LatentModel
 from empo_latent.planner import Planner
 from empo_latent.replay import Replay
@@ -40,8 +41,8 @@ class RunComponents:
     planner: Planner
     updater: Updater
     controller: Controller
+    tasks: Sequence[Task]
     vector: TaskVector
     replay: Replay
     episodes: EpisodeReturns
-    evaluator: Evaluator
     timers: Timers
