@@ -52,11 +52,11 @@ def result(small: Any, *tasks: dict[str, Any], evaluations: Any = None, **groups
         action_repeats=(2,) * len(tasks),
         episode_lengths=(500,) * len(tasks),
     )
-    params = small(tasks=list(tasks), **groups)
+    params = small(tasks=list(tasks), num_envs=len(tasks), **groups)
     early = {"planner": evaluation("planner", 1, 3), "policy": evaluation("policy", 0, 0)}
     late = {
-        "planner": evaluation("planner", 800, 900, success=1.0, filmed=[800.0, 900.0]),
-        "policy": evaluation("policy", 500, 700, success=0.0),
+        "planner": evaluation("planner", 800, 900, success=1, filmed=[800.0, 900.0]),
+        "policy": evaluation("policy", 500, 700, success=0),
     }
     return LatentResult(
         model=LatentModel(params, spec, generator=torch.Generator()),

@@ -37,8 +37,8 @@ class Episode:
         value: What the model thought the first state to be worth.
         length: Steps.
         terminated: Whether it ended by itself; else it was cut off.
-        success: Whether it succeeded at any step of which the environment says; None where it
-            says of none.
+        success: 1 if it succeeded at any step of which the environment says, else 0; None where
+            it says of none.
     """
 
     task: int
@@ -47,7 +47,7 @@ class Episode:
     value: float
     length: int
     terminated: bool
-    success: float | None
+    success: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +270,7 @@ class _Game:
         self._number = np.zeros(envs, np.int64)
         self._total, self._discounted, self._value = np.zeros((3, envs))
         self._length = np.zeros(envs, np.int64)
-        self._success = np.full(envs, np.nan)
+        self._success = np.full(envs, -1)
 
     def play(self, controller: Controller, actor: Actor, seed: int, videos: int) -> Evaluation:
         """All episodes."""
@@ -302,7 +302,7 @@ class _Game:
     ) -> None:
         for numbers in (self._total, self._discounted, self._length):
             numbers[rows] = 0
-        self._success[rows] = np.nan
+        self._success[rows] = -1
         self._value[rows] = self._mean_value(observation, rows)
 
     def _observe(
@@ -313,13 +313,13 @@ class _Game:
         self._total += step.reward
         self._discounted += self._discount**self._length * step.reward
         self._length += 1
-        self._success = np.fmax(self._success, step.success)
+        self._success = np.maximum(self._success, step.success)
         cut = ended & ~step.terminated
         value = self._mean_value(step.observation, cut)
         self._discounted[cut] += self._discount[cut] ** self._length[cut] * value
         episodes = {}
         for env in np.flatnonzero(ended).tolist():
-            task, success = int(self._vector.task_of[env]), float(self._success[env])
+            task, success = int(self._vector.task_of[env]), int(self._success[env])
             episodes[task, env, int(self._number[env])] = Episode(
                 task=task,
                 total=float(self._total[env]),
@@ -327,7 +327,7 @@ class _Game:
                 value=float(self._value[env]),
                 length=int(self._length[env]),
                 terminated=bool(step.terminated[env]),
-                success=None if math.isnan(success) else success,
+                success=None if success < 0 else success,
             )
             camera.finish(env, float(self._total[env]))
         self._number += ended

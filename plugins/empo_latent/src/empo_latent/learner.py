@@ -294,7 +294,7 @@ class LatentLearner(Learner):
             step.reward,
             ended,
             np.where(step.terminated, 0, np.where(step.truncated, 1, -1)),
-            success=np.nan_to_num(step.success, nan=-1).astype(np.int64),
+            success=step.success,
         )
         self._current, self._first = step.current, ended
         self._warn_of_size("observation", step.observation)

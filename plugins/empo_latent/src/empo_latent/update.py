@@ -471,8 +471,17 @@ class Updater:
         )
 
         # Targets: what each candidate is worth, by each combination of heads.
-        y = self._returns(imagined) if self._reads_targets else None
-        if y is not None:
+        y = None
+        if self._reads_targets:
+            with torch.no_grad():
+                y = action_values(
+                    model,
+                    imagined.start,
+                    imagined.u,
+                    discount=imagined.discount,
+                    task=imagined.task,
+                    network=params.imagination.critic,
+                )
             metrics |= target_metrics(y)
             heads = self._drawn_heads()
             returns = y if heads is None else y.index_select(2, heads)
@@ -520,19 +529,6 @@ class Updater:
         if model.terminates:
             errors["termination"] = termination_errors(model, sequences, predicted), weights.end
         return z, predicted, errors
-
-    @torch.no_grad()
-    def _returns(
-        self, imagined: Imagined
-    ) -> Float[Tensor, "reward dynamics value candidate start"]:
-        return action_values(
-            self._model,
-            imagined.start,
-            imagined.u,
-            discount=imagined.discount,
-            task=imagined.task,
-            network=self._params.imagination.critic,
-        )
 
     def _values_of_states(
         self,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
+from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
 
 from empo_core.errors import CollectError, ConfigError, StorageError
 from empo_core.protocols.environments import Environment, TimeStep, VectorEnv, VectorLayout
@@ -38,7 +38,7 @@ class TaskStep:
         truncated: Whether it was cut off.
         current: What to act on next: the first of a new episode where one ended. The same array
             as ``observation`` where none did.
-        success: 1 where the task was achieved, 0 where not; NaN where the environment does not say.
+        success: 1 where the task was achieved, 0 where not; -1 where the environment does not say.
     """
 
     observation: Shaped[np.ndarray, "env word"]
@@ -46,7 +46,7 @@ class TaskStep:
     terminated: Bool[np.ndarray, " env"]
     truncated: Bool[np.ndarray, " env"]
     current: Shaped[np.ndarray, "env word"]
-    success: Float64[np.ndarray, " env"]
+    success: Int64[np.ndarray, " env"]
 
 
 def multi_task_spec(tasks: Sequence[Task], *, envs: int) -> MultiTaskSpec:
@@ -181,7 +181,7 @@ class TaskVector:
         """What all environments have come to; it is ``current`` from now on."""
         envs, kind = len(self.task_of), np.uint8 if self.spec.pictures else np.float32
         current = np.zeros((envs, self.spec.words), kind)
-        reward, success = np.zeros(envs, np.float32), np.full(envs, np.nan)
+        reward, success = np.zeros(envs, np.float32), np.full(envs, -1)
         terminated, truncated = np.zeros((2, envs), bool)
         finals: list[tuple[Int64[np.ndarray, " final"], Shaped[np.ndarray, "final word"]]] = []
         for task, vector in enumerate(self._vectors):
@@ -192,7 +192,7 @@ class TaskVector:
             reward[rows] = arrival.reward
             terminated[rows], truncated[rows] = arrival.terminated, arrival.truncated
             if arrival.success is not None:
-                success[rows] = np.where(arrival.success < 0, np.nan, arrival.success)
+                success[rows] = arrival.success
             env = np.arange(envs)[rows][arrival.final_row]
             finals.append((env, arrival.final_observation.copy()))
         last = self.current = current

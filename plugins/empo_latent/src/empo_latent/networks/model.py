@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import Parameter
 
+from empo_latent.networks.bins import TwoHot
 from empo_latent.networks.encoders import Encoder
-from empo_latent.networks.ensemble import MlpEnsemble
-from empo_latent.networks.functions import TwoHot, simnorm
+from empo_latent.networks.ensemble import MlpEnsemble, simnorm
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
 from empo_learning.distributions import BoundedNormal
@@ -382,8 +382,8 @@ class LatentModel(nn.Module):
     def update_targets(self) -> None:
         """Move running averages to their networks: ``average += rate * (online - average)``."""
         for name, rate in self._rates.items():
-            pair = (self.averages[name].parameters(), self._online(name).parameters())
-            torch._foreach_lerp_(*map(list, pair), weight=rate)
+            average, online = self.averages[name], self._online(name)
+            torch._foreach_lerp_(list(average.parameters()), list(online.parameters()), weight=rate)
 
     def groups(self) -> dict[str, list[Parameter]]:
         """All parameters that are trained, by what they belong to; averages are not among them."""
