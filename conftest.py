@@ -159,28 +159,26 @@ def edit_model() -> Callable[..., None]:
     """
     import json
 
-    from pydantic import BaseModel
     from safetensors import safe_open
 
-    from empo_learning.saved_model import KEY, WEIGHTS, Format, write_model
-
-    class Body(BaseModel, extra="allow"):
-        """Any body."""
+    from empo_learning.saved_model import KEY, VERSION, model_bytes
 
     def edit(
-        path: Path, change: dict[str, Any], *, version: int | None = None, dtype: str | None = None
+        path: Path,
+        change: dict[str, Any],
+        *,
+        version: int = VERSION,
+        dtype: str | None = None,
     ) -> None:
         with safe_open(path, "pt") as file:
-            sealed = json.loads(file.metadata()[KEY])
-            tensors = {name.removeprefix(WEIGHTS): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            body = json.loads(file.metadata()[KEY])["body"]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if dtype is not None:
             tensors = {name: getattr(tensor, dtype)() for name, tensor in tensors.items()}
-        body = sealed["body"]
         for key, value in change.items():
             old = body.get(key)
             merges = isinstance(old, dict) and isinstance(value, dict)
             body[key] = {**old, **value} if merges else value
-        sort = Format(sealed["format"], version or sealed["version"])
-        write_model(path, sort, Body(**body), tensors)
+        path.write_bytes(model_bytes(body, tensors, version))
 
     return edit

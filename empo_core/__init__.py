@@ -39,6 +39,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> object:
     """Import a name of this package when it is first asked for."""
     if name not in _HOMES:

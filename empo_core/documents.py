@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from empo_core.config import RunConfig, WorldModelRef, installed, library_file
+from empo_core.config import RunConfig, WorldModelRef, installed, library_file, meant
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
@@ -31,6 +31,15 @@ FORMATS = {
     "a layout of the game Overcooked-AI": [r'"grid"[ \t]*:[ \t]*"""'],
 }
 """Formats of other programs, and signs that files of each have; sought in time linear in a file."""
+BINARY = {
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"GIF8": "a GIF picture",
+    b"%PDF": "a PDF document",
+    b"PK\x03\x04": "a ZIP archive",
+    b"\x1f\x8b": "a gzip archive",
+}
+"""The first bytes of files that are no text."""
 
 
 def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfig]:
@@ -74,24 +83,44 @@ def document_at(path: Path, overrides: Sequence[str], world_model: str | None = 
     return parse_yaml(dump_yaml(named), name=str(path))
 
 
+def _meant(path: Path) -> str | None:
+    """What a path that leads nowhere was most likely meant to be; None if nothing is like it."""
+    name = str(path)
+    if path.exists() or path.suffix or len(path.parts) != 1:
+        return None
+    if world := meant(installed(), "world_model", name):
+        return world
+    if environment := meant(installed(), "environment", name):
+        return f"{environment} A config names it under algorithm.params.environment"
+    return None
+
+
 def read_document(path: Path) -> Document | None:
     """The document in a file that may be a config or a world; None where it is no config.
 
     Raises:
         ConfigError: if the file cannot be read, or is no YAML or JSON.
     """
-    from empo_core.config.yaml import FileTooLargeError, read_yaml
+    from empo_core.config.yaml import BLANK, NO_BLANK, FileTooLargeError, problems, read_yaml
 
     if _readers(path.suffix):
         return None
+    if hint := _meant(path):
+        raise problems([f"{path}: there is no such file. {hint}"])
+    if binary := _binary_format(path):
+        raise _unreadable(path, binary)
     try:
-        return read_yaml(path)
+        document = read_yaml(path)
     except FileTooLargeError:  # Worlds may be larger.
         return None
     except ConfigError as error:
         if other := _other_format(path):
             raise _unreadable(path, other) from error
         raise
+    if isinstance(document.data, str) and (match := NO_BLANK.match(document.data)):
+        line, column = document.locate([])
+        raise problems([f"{path}:{line}:{column + match.start('colon')}: {BLANK}"])
+    return document
 
 
 def is_config(document: Document | None) -> bool:
@@ -163,19 +192,30 @@ def _unreadable(path: Path, other: str | None) -> ConfigError:
     )
 
 
+def _binary_format(path: Path) -> str | None:
+    """What a file is that is no text; None if it may be one, or cannot be read."""
+    begin = _begin(path, max(map(len, BINARY)))
+    return next((name for sign, name in BINARY.items() if begin.startswith(sign)), None)
+
+
 def _other_format(path: Path) -> str | None:
     """The format of another program that a file seems to have; None if it cannot be read."""
     from empo_core.config.yaml import MAX_BYTES
 
-    try:
-        if not path.is_file():  # A pipe, which would be waited for.
-            return None
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):  # ValueError: a NUL byte in the path.
-        return None
+    text = _begin(path, MAX_BYTES).decode("utf-8", "replace")
     matches = (name for name, signs in FORMATS.items() if all(re.search(s, text) for s in signs))
     return next(matches, None)
+
+
+def _begin(path: Path, size: int) -> bytes:
+    """So many bytes of a file at most; none if it cannot be read."""
+    try:
+        if not path.is_file():  # A pipe, which would be waited for.
+            return b""
+        with path.open("rb") as file:
+            return file.read(size)
+    except (OSError, ValueError):  # ValueError: a NUL byte in the path.
+        return b""
 
 
 def build_named(name: str, file: Path) -> WorldModel:

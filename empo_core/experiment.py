@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -69,13 +69,43 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 def run(
-    config: RunConfig,
+    config: RunConfig | Mapping[str, object] | str | Path,
+    overrides: Sequence[str] = (),
     *,
     registry: Registry | None = None,
     watchers: Sequence[Tracker] = (),
-    environment: Callable[[], object] | None = None,
+    environment: Callable[[], object] | str | None = None,
+    **params: object,
 ) -> Result:
-    """Run ``config`` in a new run directory and return the result; see ``Experiment.start``."""
+    """Run a config in a new run directory and return the result; see ``Experiment.start``.
+
+    Args:
+        config: A config, also as a dict or as the path of a file; or the name of an algorithm,
+            e.g. ``"rollout"``.
+        overrides: Changes of a dict or of a file, ``"key.path=value"`` each.
+        registry: As for ``Experiment``.
+        watchers: As for ``Experiment.start``.
+        environment: Makes an environment, as for ``Experiment``; or the name of one, e.g.
+            ``"gymnasium/CartPole-v1"``.
+        **params: With the name of an algorithm its params, e.g. ``total_steps=100_000``, and
+            keys of the config, e.g. ``seed=1``.
+
+    Raises:
+        ConfigError: if the config is not valid, with one located line per problem.
+        EmpoError: as for ``Experiment.start``.
+    """
+    registry = registry or installed()
+    is_name = isinstance(config, str) and config in registry.names("algorithm")
+    if is_name and not Path(str(config)).exists():
+        if isinstance(environment, str):
+            params["environment"], environment = environment, None
+        keys = {key: params.pop(key) for key in RunConfig.model_fields.keys() & params.keys()}
+        config = {**keys, "algorithm": {"name": config, "params": params}}
+    elif params or isinstance(environment, str):
+        names = ", ".join([*params, *["environment"] * isinstance(environment, str)])
+        raise ConfigError(f"{names}: goes with the name of an algorithm; write it into the config")
+    if not isinstance(config, RunConfig):
+        config = load_config(config, overrides, registry)
     return Experiment.start(
         config, registry=registry, watchers=watchers, environment=environment
     ).result

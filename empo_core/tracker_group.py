@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -12,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import ConfigError, TrackerError, event, exits_are_errors
+from empo_core.errors import ConfigError, TrackerError, event
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.stages import KernelStage
 from empo_core.trees import JsonData, StateDict
@@ -44,10 +46,10 @@ class TrackerGroup(Tracker):
         self._kernels = KernelStage(self._progress)
 
     def start(self, directory: Path, config: Mapping[str, JsonData]) -> None:
-        """Start every tracker; what one raises here is raised as it is, or is a warning."""
+        """Start every tracker."""
         self._kernels.start()
         for tracker in self._trackers:
-            with self._rescued(tracker, "start"):
+            with self._guarded(tracker, "start"):
                 tracker.start(directory, config)
                 self._started.append(tracker)
 
@@ -126,12 +128,6 @@ class TrackerGroup(Tracker):
         with best_effort(f"finish of the tracker {type(tracker).__name__}"):
             tracker.finish(status)
 
-    def _rescued(self, tracker: Tracker, hook: str) -> contextlib.AbstractContextManager[None]:
-        """As ``_guarded``, but what ends the run is raised as it is, for no result is at stake."""
-        if self._on_error == "fail":
-            return exits_are_errors(f"the tracker {type(tracker).__name__}, in {hook},")
-        return self._guarded(tracker, hook)
-
     def _started_by_place(self) -> list[tuple[str, Tracker]]:
         return [(str(i), t) for i, t in enumerate(self._trackers) if t in self._started]
 
@@ -151,7 +147,8 @@ class TrackerGroup(Tracker):
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             if isinstance(error, SystemExit):
                 reason = event(error)
-            problem = f"the tracker {type(tracker).__name__} failed in {hook}: {reason}"
+            name, place = type(tracker).__name__, _place(error, tracker)
+            problem = f"the tracker {name} failed in {hook}: {reason} ({place})"
             if self._on_error == "fail":
                 raise TrackerError(problem) from error
             log.warning("%s; it is switched off, and the run goes on", problem)
@@ -163,3 +160,12 @@ class TrackerGroup(Tracker):
             if hook != "finish":
                 with contextlib.suppress(Exception):
                     tracker.finish("failed")
+
+
+def _place(error: BaseException, tracker: Tracker) -> str:
+    """The package of a tracker, and the line of its module in which it raised an error."""
+    module = type(tracker).__module__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == file] or frames[-1:]
+    return f"{module.partition('.')[0]}, {own[-1].filename}:{own[-1].lineno}"

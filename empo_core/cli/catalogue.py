@@ -155,7 +155,9 @@ def describe(
         [p["name"], p["type"], "required" if p["required"] else p["default"], p["description"]]
         for p in parameters
     ]
-    print_table("", ["parameter", "type", "default", "meaning"], rows)
+    # The long texts are folded in a pipe, too.
+    width = None if output().isatty() else 100
+    print_table("", ["parameter", "type", "default", "meaning"], rows, width=width)
 
 
 @reserved()

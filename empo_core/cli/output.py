@@ -32,7 +32,7 @@ USAGE, FAULT, INTERRUPTED, UNREAD = 2, 3, 130, 1
 MANY_ROWS = 200
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no report.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and the result.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _is_stdout_closed = False
 _reserved: TextIO | None = None
@@ -244,8 +244,17 @@ def stdout(width: int | None = None) -> Console:
     return console
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under headings; cells are text, never markup."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None
+) -> None:
+    """Print rows under headings; cells are text, never markup.
+
+    Args:
+        title: Above the table; may be empty.
+        columns: Headings.
+        rows: Cells by row.
+        width: As for ``stdout``.
+    """
     from rich import box
     from rich.text import Text
 
@@ -268,7 +277,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    stdout().print(table)
+    stdout(width).print(table)
 
 
 @contextlib.contextmanager
@@ -278,8 +287,9 @@ def only_ours_on_stdout(*, quiet: bool = False) -> Iterator[None]:
 
     handler = logging.StreamHandler(sys.stderr)
     # Of several processes that do the same run, the first says everything.
-    silent = quiet or process_rank() > 0
-    handler.setLevel(logging.ERROR if silent else logging.INFO)
+    handler.setLevel(
+        logging.ERROR if process_rank() else logging.WARNING if quiet else logging.INFO
+    )
     handler.addFilter(_concerns_people)
     handler.setFormatter(PrintableFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler])

@@ -21,6 +21,7 @@ from empo_core.config.models import (
     installed,
     library_file,
     library_files,
+    meant,
     merged,
 )
 
@@ -45,5 +46,6 @@ __all__ = [
     "installed",
     "library_file",
     "library_files",
+    "meant",
     "merged",
 ]

@@ -27,6 +27,8 @@ _NAMED = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)+|[A-Za-z]\w*_\w+|[A-Za-z][\w-]
 """What messages name keys by: a path, a word with an underscore, or one before =, : or '."""
 _PLACE = re.compile(r"(\S.*:[1-9]\d*:[1-9]\d*|command line): ")
 _COUNT = re.compile(r"\d+ errors?(, and there are more)?; nothing was run")
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d*)?")
+"""A number as people write it, which YAML reads as a text."""
 _ATTRIBUTE = "_empo_component"
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
@@ -109,6 +111,8 @@ class Explainer:
             allowed, close = ", ".join(names) or "no keys", self._key_like(path, names)
         elif error["type"] == "literal_error" and isinstance(error["input"], str):
             close = nearest(error["input"], [word.strip("'") for word in allowed.split(", ")])
+        elif isinstance(error["input"], str) and _THOUSANDS.fullmatch(error["input"]):
+            close = error["input"].replace(",", "")
         elif error["type"] in ("value_error", "assertion_error"):
             allowed = ""  # The plugin's own sentence says what is allowed.
         text = " or ".join(dict.fromkeys(map(_reason, errors)))

@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -48,14 +49,14 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def load_config(
-    path: str | Path | Document,
+    path: str | Path | Document | Mapping[str, object],
     overrides: Sequence[str] | None = None,
     registry: Registry | None = None,
 ) -> RunConfig:
     """Read and validate a config file.
 
     Args:
-        path: The YAML or JSON file, or what ``read_yaml`` returned for it.
+        path: The YAML or JSON file; what ``read_yaml`` returned for it; or the config as a dict.
         overrides: ``key.path=value`` each; later ones win. Values are YAML, list positions
             are numbers, and a component given by its bare name may be refined, e.g.
             ``trackers.0.params.every=10``.
@@ -64,7 +65,11 @@ def load_config(
     Raises:
         ConfigError: if the config is not valid, with one located line per problem.
     """
-    document = path if isinstance(path, Document) else read_yaml(path)
+    if isinstance(path, Mapping):
+        data: Any = deepcopy(dict(path))  # What is no plain data, validation refuses.
+        document = Document("config", data, Path.cwd(), marks={(): "config"})
+    else:
+        document = path if isinstance(path, Document) else read_yaml(path)
     for override in overrides or ():
         apply_override(document, override)
     registry = registry if registry is not None else installed()

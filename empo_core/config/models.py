@@ -30,7 +30,13 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
-from empo_core.errors import EXITS, DuplicateComponentError, EmpoError, event
+from empo_core.errors import (
+    EXITS,
+    DuplicateComponentError,
+    EmpoError,
+    UnknownComponentError,
+    event,
+)
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry
@@ -48,15 +54,22 @@ class Config(BaseModel):
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
+class Typed(str):
+    """A text of the command line, where a relative path counts from the working directory."""
+
+
 def _resolve(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
         if _URL.match(value):
             raise ValueError("is a URL; download the file, and give the path of what you have")
         if "\0" in value:
             raise ValueError("has a NUL character, which no path can have")
-        base = (info.context or {}).get("base")
+        if unset := re.search(r"\$(\w*[A-Za-z_]\w*|\{\w+\})", os.path.expandvars(value)):
+            raise ValueError(f"has {unset[0]}, and there is no such environment variable")
+        base = "." if isinstance(value, Typed) else (info.context or {}).get("base") or "."
         try:
-            path = Path(os.path.abspath(Path(base or ".") / Path(value).expanduser()))
+            expanded = Path(os.path.expandvars(value)).expanduser()
+            path = Path(os.path.abspath(Path(base) / expanded))
             exists = path.exists()  # Of a path that no file can have the system complains.
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -68,7 +81,10 @@ def _resolve(value: object, info: ValidationInfo) -> object:
 
 
 ConfigPath = Annotated[Path, BeforeValidator(_resolve, json_schema_input_type=str)]
-"""The path of something that a run reads: relative to the config's folder, absolute once validated.
+"""The path of something that a run reads, absolute once validated.
+
+A relative path of a config counts from the config's folder, one of the command line from the
+working directory; ``~`` and ``$NAME`` are expanded.
 
 A run keeps a copy of the file there, of the folder, or of another run's directory."""
 
@@ -148,10 +164,14 @@ class ComponentRef(Config, Generic[K]):
     @field_validator("name")
     @classmethod
     def _is_installed(cls, name: str, info: ValidationInfo) -> str:
+        registry = registry_of(info)
         try:
-            registry_of(info).get(cls.kind, name)
+            registry.get(cls.kind, name)
         except DuplicateComponentError as error:
             raise ValueError(str(error)) from error  # So that it gets a place in the file.
+        except UnknownComponentError as error:
+            hint = meant(registry, cls.kind, name)
+            raise ValueError(f"{error} {hint}" if hint else str(error)) from error
         return name
 
     @field_validator("params", mode="plain")
@@ -200,6 +220,14 @@ class RunConfig(Config):
         default_factory=lambda: Path("runs").resolve(),
         description="Folder that receives the run's own directory.",
     )
+
+    @field_validator("trackers")
+    @classmethod
+    def _differ(cls, trackers: list[TrackerRef]) -> list[TrackerRef]:
+        for place, tracker in enumerate(trackers):
+            if tracker in trackers[:place]:
+                raise ValueError(f"{tracker.name!r} is there twice; remove one of the two")
+        return trackers
 
     @model_validator(mode="before")
     @classmethod
@@ -270,6 +298,21 @@ def library_files(registry: Registry, kind: Kind, name: str) -> dict[str, Path]:
         for path in paths
         if not path.name.endswith(".schema.json")
     }
+
+
+def meant(registry: Registry, kind: Kind, name: str) -> str | None:
+    """What the name of no component was most likely meant to be; None if nothing is like it."""
+    worlds = {
+        stem.rpartition("/")[2]: f"{component}/{stem}"
+        for component in registry.names(kind)
+        for stem in library_files(registry, kind, component)
+    }
+    if close := nearest(name, worlds):
+        return f"Did you mean {worlds[close]!r}?"
+    components = [c for c in registry.names(kind) if registry.trait(kind, c, "short") is not None]
+    if components and re.search(r"-v\d+$", name):
+        return f"Did you mean COMPONENT/{name}, with one of {', '.join(components)}?"
+    return None
 
 
 def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:

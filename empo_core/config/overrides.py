@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from empo_core.config.errors import quote
-from empo_core.config.models import walk
+from empo_core.config.models import Typed, walk
 from empo_core.config.yaml import Document, Plain, parse_value, problems
 from empo_core.errors import ConfigError
 
@@ -32,7 +32,16 @@ def apply_override(document: Document, override: str) -> None:
     except ConfigError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
         raise problems([f"{COMMAND_LINE}: {key}: the value {text!r}: {reason}"]) from error
-    set_value(document, key, value, COMMAND_LINE)
+    set_value(document, key, _typed(value), COMMAND_LINE)
+
+
+def _typed(value: Plain) -> Plain:
+    """The same value, whose texts are known as those of the command line."""
+    if isinstance(value, dict):
+        return {key: _typed(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_typed(part) for part in value]
+    return Typed(value) if isinstance(value, str) else value
 
 
 def set_value(document: Document, key: str, value: Plain, place: str) -> None:

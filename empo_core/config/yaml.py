@@ -85,6 +85,9 @@ _SYNTAX = [
     (r"quoted scalar", "context", "the quotation mark that opens here is never closed"),
 ]
 """What the parser says of mistakes, which of its two marks has the place, and words for people."""
+NO_BLANK = re.compile(r"[ -]*\w[\w.]*(?P<colon>:)[^\s:/]")
+"""Begin of a line that is meant as a key and a value, and read as one text."""
+BLANK = "a blank is missing after this ':'; write 'key: value'"
 _TOO_DEEP = f"nesting is deeper than {MAX_DEPTH} levels; flatten it"
 _NO_ANCHORS = (
     "every value stands where it is used, since a few nested aliases can stand for gigabytes; "
@@ -394,12 +397,23 @@ def _compose(text: str, max_values: float = math.inf) -> Any:
     except _MistakeError:
         raise
     except MarkedYAMLError as error:
-        raise _syntax_mistake(error) from error
+        raise (_missing_blank(text, error) or _syntax_mistake(error)) from error
     except ReaderError as error:
         reason = f"control character {chr(error.character)!r} is not allowed; remove it"
         raise _MistakeError(_end_of(text[: error.position]), reason, ()) from error
     except Exception as error:  # The parser has a few bugs, e.g. on "\UFFFFFFFF".
         raise _MistakeError((1, 1), f"is not valid YAML: {error}", ()) from error
+
+
+def _missing_blank(text: str, error: MarkedYAMLError) -> _MistakeError | None:
+    """The mistake if the line before the one that the parser stops at is ``key:value``."""
+    if error.problem_mark is None or "mapping values" not in str(error.problem):
+        return None
+    above = text.split("\n")[: error.problem_mark.line]
+    line = next((i for i in reversed(range(len(above))) if above[i].strip()), None)
+    if line is None or not (match := NO_BLANK.match(above[line])):
+        return None
+    return _MistakeError((line + 1, match.start("colon") + 1), BLANK, ())
 
 
 def _syntax_mistake(error: MarkedYAMLError) -> _MistakeError:
@@ -442,6 +456,9 @@ def _data(node: Any, path: tuple[str, ...], document: Document) -> Plain:
             if inner in document.marks:
                 line, _ = document.locate(inner)
                 reason = f"key {str(key)!r} is already given in line {line}; remove one of the two"
+                raise _MistakeError(_place(key_node.start_mark), reason, path)
+            if node.flow_style and isinstance(key, int) and value.start_mark == value.end_mark:
+                reason = "a ',' begins the next key here; write numbers without, e.g. 1000"
                 raise _MistakeError(_place(key_node.start_mark), reason, path)
             document.marks[inner] = _mark_of(key_node, value)
             mapping[key] = _data(value, inner, document)

@@ -102,9 +102,12 @@ class EpisodePlayer(ABC):
 
     Attributes:
         films: Whether ``film`` can draw; ``empo evaluate --gifs`` needs it.
+        members: Names of the agents or tasks that ``agent`` can be asked for; empty where the
+            player only plays episodes of its own.
     """
 
     films: bool = False
+    members: Sequence[str] = ()
 
     @abstractmethod
     def play(
@@ -143,12 +146,20 @@ class EpisodePlayer(ABC):
         """The policy for one environment that the caller steps.
 
         Args:
-            member: Name of the agent or task, where the run has several; None: the first.
+            member: One of ``members``; None: the first.
 
         Raises:
-            ConfigError: if the run has no such agent or task, or only plays episodes of its own.
+            ConfigError: if there is no such agent or task, or no single agent at all.
         """
-        raise ConfigError(f"{type(self).__name__} plays episodes of its own only; see 'agent'")
+        if not self.members:
+            raise ConfigError(f"{type(self).__name__} plays episodes of its own only")
+        if member is not None and member not in self.members:
+            raise ConfigError(f"there is no {member!r}; there is: {', '.join(self.members)}")
+        return self._agent(0 if member is None else self.members.index(member))
+
+    def _agent(self, number: int) -> Agent:
+        """The policy as a member of this number; needed where there are ``members``."""
+        raise NotImplementedError
 
 
 class Algorithm(ABC):

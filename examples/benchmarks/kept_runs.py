@@ -13,7 +13,7 @@ from empo_core.experiment import Experiment
 from empo_core.runs.atomic import write_file
 from empo_core.saved_run import open_run
 
-POLICY = "results/policy.safetensors"
+POLICY = "results/model.safetensors"
 
 
 def digest(data: object) -> str:

@@ -122,7 +122,7 @@ def ours(task: Task, ppo: dict[str, Any], seed: int, folder: Path) -> tuple[game
     }
     config = {"algorithm": {"name": "rollout", "params": params}, "seed": seed, "trackers": []}
     file, seconds, _ = run_file(folder, config)
-    with (file.parent / "curve.csv").open() as lines:
+    with (file.parent / "training.csv").open() as lines:
         curve = [(int(r["steps"]), float(r["mean_return"] or "nan")) for r in csv.DictReader(lines)]
     network = load_policy(file).policy
 

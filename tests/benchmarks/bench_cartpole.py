@@ -90,7 +90,7 @@ def main() -> None:
             if done.returncode:
                 sys.exit(f"seed {seed}: {done.stderr}")
             found, cpu = json.loads(done.stdout), processor_seconds() - before
-            anew = mean_return(Path(found["run_dir"]) / "results" / "policy.safetensors")
+            anew = mean_return(Path(found["run_dir"]) / "results" / "model.safetensors")
         got = found["evaluation"]["mean_return"]
         solved += got >= ENOUGH
         table.add_row(

@@ -72,7 +72,7 @@ def ours(seed: int, steps: int, episodes: int) -> float:
             }
         )
         result: Any = run(config)
-    found: float = result.evaluations[-1][2].mean_return
+    found: float = result.evaluations[-1].returns.mean_return
     return found
 
 

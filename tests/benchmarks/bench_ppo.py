@@ -71,7 +71,8 @@ def ours(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
         )
         clock = Clock()
         result: Any = run(config, watchers=[clock])
-    curve = [mark.mean_return for mark in result.history]
+    means = (row.mean_return for row in result.record.history)
+    curve = [float("nan") if mean is None else mean for mean in means]
     return steps / clock.seconds, at_shares(curve)
 
 

@@ -84,8 +84,8 @@ def outcome(task: str, candidate: str, seed: int, envs: int) -> dict[str, Any]:
         "candidate": candidate,
         "seed": seed,
         "envs": envs,
-        "evaluation": result.evaluations[-1][2].mean_return,
-        "training": result.history[-1].mean_return,
+        "evaluation": result.evaluations[-1].returns.mean_return,
+        "training": result.record.history[-1].mean_return,
     }
 
 

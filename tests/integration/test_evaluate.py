@@ -131,7 +131,7 @@ def test_episodes_are_those_that_training_evaluated(cartpole: Path) -> None:
 def test_statistics_of_observations_come_from_the_policy_or_the_checkpoint(tmp_path: Path) -> None:
     run = executed(rollout(**GYMNASIUM, normalise={"observations": True}), tmp_path)
     assert_is_as_training_evaluated(run)
-    (run / "results" / "policy.safetensors").unlink()
+    (run / "results" / "model.safetensors").unlink()
     assert_is_as_training_evaluated(run)
 
 
@@ -152,7 +152,7 @@ def test_an_interrupted_run_and_the_best_checkpoint_can_be_played(
         return found.groups[0].mean_return
 
     whole = returns()
-    policy = cartpole / "results" / "policy.safetensors"
+    policy = cartpole / "results" / "model.safetensors"
     policy.rename(tmp_path / "policy")
     try:
         assert returns() == whole  # The newest checkpoint has the same weights.
@@ -347,7 +347,7 @@ def test_a_policy_acts_in_a_plain_loop(cartpole: Path) -> None:
     assert returns[0] == returns[1] >= 8
     with pytest.raises(CollectError, match="learned from 4 numbers"):
         load_agent(cartpole).act(np.zeros(3))
-    with pytest.raises(ConfigError, match="no agent 'two'"):
+    with pytest.raises(ConfigError, match="no 'two'"):
         load_agent(cartpole, member="two")
 
 

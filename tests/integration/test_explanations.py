@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from empo_core.cli.app import app
 from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.errors import SolveError, WorldError
+from empo_core.errors import ConfigError, SolveError, WorldError
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -162,13 +162,19 @@ def test_equally_good_actions_have_no_bars() -> None:
         ({"time": 8}, "time 8 .*0 to 7"),
         ({"state": 10**6}, "state number 1000000"),
         ({"state": 100}, "0 steps"),
-        ({"action": "forwards"}, "'forwards'.*'forward'"),
-        ({"action": 9}, "no action 9"),
     ],
 )
 def test_what_cannot_be_explained_is_said(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(WorldError, match=message):
         explain(solved("multigrid/free_the_human"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"), [("forwards", "'forwards'.*'forward'"), (9, "no action 9")]
+)
+def test_an_action_that_the_robots_do_not_have_is_refused(action: int | str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        explain(solved("multigrid/free_the_human"), action=action)
 
 
 def test_values_that_were_not_kept_are_asked_for() -> None:

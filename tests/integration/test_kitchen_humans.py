@@ -18,11 +18,12 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Experiment
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.runs.directory import RESULTS
+from empo_learning.saved_model import MODEL
 from empo_rollout.empowerment.playback import chances
 from empo_rollout.empowerment.self_play import SelfPlay
 from empo_rollout.params import PolicyParams
 from empo_rollout.policy import build_policy
-from empo_rollout.policyfile import POLICY, load_policy, save_policy
+from empo_rollout.policyfile import load_policy, save_policy
 from empo_rollout.ppo_params import SelfPlayParams
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld
@@ -55,8 +56,8 @@ def file(tmp_path: Path) -> Path:
     policy = build_policy(params, spec, generator=torch.Generator().manual_seed(1))
     for network in policy.members:
         torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(2))
-    save_policy(tmp_path / POLICY, policy, params, spec)
-    return tmp_path / POLICY
+    save_policy(tmp_path / MODEL, policy, params, spec)
+    return tmp_path / MODEL
 
 
 class TestSelfPlay(HumanPriorTests):
@@ -149,6 +150,6 @@ def test_robots_learn_for_the_power_of_humans_from_self_play(tmp_path: Path) -> 
         "goal_resample_prob": 0.01, "steps_per_episode": 20,
     }  # fmt: skip
     paid = {**ppo, "environment": {"name": "world", "params": environment}}
-    robot = load_policy(run_of(tmp_path, "rollout", paid, None) / RESULTS / POLICY)
+    robot = load_policy(run_of(tmp_path, "rollout", paid, None) / RESULTS / MODEL)
     assert robot.env_spec.agents == ("robot",)
     assert robot.env_spec.observations.words == world_of().spec.featurizer.shape.flat

@@ -286,7 +286,7 @@ def test_what_is_told_last_comes_after_the_last_update(tmp_path: Path) -> None:
     assert untrained.summary()["updates"] == 1
     assert '"loss/total"' in (run.directory / "metrics.jsonl").read_text()
     told, before = (
-        each.evaluations[-1][1]["policy"].mean_return
+        each.evaluations[-1].returns.mean_return
         for each in (run.result, untrained)  # type: ignore[attr-defined]
     )
     assert told != before
@@ -558,4 +558,4 @@ def test_reports_are_as_long_and_as_often_as_asked_for(tmp_path: Path, pictures:
     assert len(list((only.directory / "checkpoints").iterdir())) == 1
     never = small(tmp_path, reporting={"checkpoint_interval": 0, "evaluation_interval": 0})
     assert len(list((never.directory / "checkpoints").iterdir())) == 1
-    assert len(never.result.evaluations) == 1  # type: ignore[attr-defined]
+    assert len({row.steps for row in never.result.evaluations}) == 1  # type: ignore[attr-defined]

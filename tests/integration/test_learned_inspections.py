@@ -34,7 +34,7 @@ from empo_inspector.saved_inspection import inspect_run
 from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons, goal_gains
 from empo_phase2.algorithm import Phase2
-from empo_phase2.learned_run import Estimates, LearnedRun
+from empo_phase2.inspection import Estimates, LearnedRun
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import fresh
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope

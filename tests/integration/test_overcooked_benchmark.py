@@ -71,7 +71,7 @@ def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(
     assert len(kept) == 2 * (len(ALWAYS) + len(NAMES))
     before = [path.read_text() for path in kept]
     table = (out / "table.csv").read_text()
-    runs = sorted(out.glob("*/*/results/policy.safetensors"))
+    runs = sorted(out.glob("*/*/results/model.safetensors"))
     assert len(runs) == 1
     for path in kept:
         if "aside" in path.name or "ppo_self" in path.name:
@@ -79,7 +79,7 @@ def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(
     contest = benchmark.Contest(benchmark.settings_of(settings), "small room", out)
     contest.scores()
     assert capsys.readouterr().out.count("read from") == len(kept) - 4
-    assert sorted(out.glob("*/*/results/policy.safetensors")) == runs
+    assert sorted(out.glob("*/*/results/model.safetensors")) == runs
     # All but the seconds of what is solved.
     assert [path.read_text().partition(', "cpu')[0] for path in kept] == [
         each.partition(', "cpu')[0] for each in before
@@ -102,7 +102,7 @@ def test_robots_are_trained_for_power_with_several_seeds(tmp_path: Path) -> None
     learned = contest.score("EMPO learned", "planner")
     paid = contest.score("EMPO by PPO", "planner")
     assert learned.soups.shape == paid.soups.shape == (2, settings.episodes)
-    assert len([*tmp_path.glob("*/*/results/policy.safetensors")]) == 4
+    assert len([*tmp_path.glob("*/*/results/model.safetensors")]) == 4
     assert paid.cpu_seconds > learned.cpu_seconds
     assert paid.env_steps == 800
 

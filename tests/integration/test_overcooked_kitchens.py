@@ -77,4 +77,4 @@ def test_both_cooks_learn_to_serve_soups_by_self_play(tmp_path: Path) -> None:
     }
     result = Experiment.start(RunConfig.model_validate(config)).result
     assert isinstance(result, RolloutResult)
-    assert result.evaluations[-1][2].mean_return > 150
+    assert result.evaluations[-1].returns.mean_return > 150

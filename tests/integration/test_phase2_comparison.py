@@ -174,7 +174,7 @@ def test_what_was_learned_in_an_ensemble_is_played_in_the_runs_own_world(
     results = Path(found["run_dir"]) / "results"
     summary = json.loads((results / "summary.json").read_text())
     world = world_of("multigrid/trivial", max_steps=3)
-    policy = load_policy(results / "policy.safetensors", world)
+    policy = load_policy(results / "model.safetensors", world)
     chances = policy.policy(world.initial_state()[None], torch.tensor([3]))[0].tolist()
     assert chances == pytest.approx(summary["root"]["robot_policy"], abs=1e-6)
     assert 0 < summary["gap"]["Compare/coverage"] <= 1
@@ -191,28 +191,28 @@ def test_a_learned_run_can_be_played_and_its_policy_loaded(tmp_path: Path, value
     results = Path(found["run_dir"]) / "results"
     summary = json.loads((results / "summary.json").read_text())
     world = world_of("multigrid/trivial", max_steps=3)
-    policy = load_policy(results / "policy.safetensors", world)
+    policy = load_policy(results / "model.safetensors", world)
     chances = policy.policy(world.initial_state()[None], torch.tensor([3]))[0].tolist()
     assert chances == pytest.approx(summary["root"]["robot_policy"], abs=1e-6)
     gaps = (results / "gap.csv").read_text().splitlines()
     assert [line.partition(",")[0] for line in gaps] == ["step", "20", "40", "60"]
     with pytest.raises(StorageError, match=r"horizon.* 3, not 4"):
-        load_policy(results / "policy.safetensors", world_of("multigrid/trivial", max_steps=4))
+        load_policy(results / "model.safetensors", world_of("multigrid/trivial", max_steps=4))
     with pytest.raises(StorageError, match="'Trivial'"):
-        load_policy(results / "policy.safetensors", world_of("multigrid/two_room", max_steps=3))
+        load_policy(results / "model.safetensors", world_of("multigrid/two_room", max_steps=3))
 
 
 @pytest.mark.slow
 def test_a_learned_run_that_has_left_nothing_cannot_be_played(tmp_path: Path) -> None:
     found = evaluated(tmp_path, LEARNED.replace("VALUES", "lookup"), "--episodes", "5")
     directory = Path(found["run_dir"])
-    policy = directory / "results" / "policy.safetensors"
+    policy = directory / "results" / "model.safetensors"
     content = bytearray(policy.read_bytes())
     content[-1] ^= 1
     policy.write_bytes(content)
     played = CliRunner().invoke(app, ["evaluate", str(directory)])
     assert played.exit_code == 3
-    assert "policy.safetensors: " in played.stderr
+    assert "model.safetensors: " in played.stderr
     policy.unlink()
     played = CliRunner().invoke(app, ["evaluate", str(directory), "--episodes", "5"])
     assert played.exit_code == 0, "the newest checkpoint is played"

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow  # Three processes that import torch, each time.
 
 RANKS, STEPS = 2, 4096
 PATIENCE_S = 200
-WEIGHTS = "results/policy.safetensors"
+WEIGHTS = "results/model.safetensors"
 CONFIG = f"""
 algorithm:
   name: rollout

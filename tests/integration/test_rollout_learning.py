@@ -206,7 +206,7 @@ Learn = Callable[..., RolloutResult]
 
 def earned(result: RolloutResult) -> float:
     """Mean return of the learned policy."""
-    return result.evaluations[-1][2].mean_return
+    return result.evaluations[-1].returns.mean_return
 
 
 @torch.no_grad()
@@ -362,6 +362,6 @@ def test_the_example_balances_the_pole(seed: int, tmp_path: Path) -> None:
     config = load_config(EXAMPLE, [f"seed={seed}", f"runs={tmp_path}", "trackers=[]"])
     result = run(config)
     assert isinstance(result, RolloutResult)
-    last = result.evaluations[-1][2]
+    last = result.evaluations[-1].returns
     assert last.episodes == 100
     assert last.mean_return >= 475

@@ -314,9 +314,9 @@ def test_humans_learn_to_reach_goals_and_are_a_prior_for_others(tmp_path: Path) 
         float(prior.policy(start, torch.full((len(start),), 6))[0, goal, forward]), abs=1e-5
     )
     # Humans are asked for their returns: 1 for a goal that is reached.
-    last = run.result.evaluations[-1]
+    last = run.result.evaluations[-1].returns
     seed = seed_of(stream(0, Stream.EVALUATION, run.result.iterations))
     (found,) = evaluate_run(run.directory, episodes=100, seed=seed).evaluation.groups
-    assert found.episodes == last[2].episodes
-    assert found.mean_return == pytest.approx(last[2].mean_return)
+    assert found.episodes == last.episodes
+    assert found.mean_return == pytest.approx(last.mean_return)
     assert set(found.ends) == {"goal", "horizon"}

@@ -22,7 +22,7 @@ from empo_core.protocols import Tracker
 RESULTS = {
     "exact": ["summary.json"],
     "phase2": ["summary.json", "values.json"],
-    "rollout": ["summary.json", "policy.safetensors", "curve.csv"],
+    "rollout": ["summary.json", "model.safetensors", "curve.csv", "training.csv"],
     "latent": ["summary.json", "curve.csv", "training.csv"],
 }
 EXACT = {"world_model": WORLD, "algorithm": {"name": "exact", "params": {}}}

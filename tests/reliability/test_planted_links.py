@@ -29,8 +29,8 @@ FILES = [
     "results/summary.json",
     "results/.summary.json.new",
     "results/.curve.csv.new",
-    "results/policy.safetensors",
-    "results/.policy.safetensors.new",
+    "results/model.safetensors",
+    "results/.model.safetensors.new",
     "checkpoints/step-320/manifest.json",
     "evaluation/evaluation.json",
     "evaluation/.evaluation.json.new",
@@ -144,7 +144,7 @@ def test_runs_that_a_config_names_are_opened_as_carefully(
     """The run that pays robots, and the run whose humans are a prior."""
     target = tmp_path / "target"
     target.write_text("mine")
-    plant(planted / "results/policy.safetensors", target)
+    plant(planted / "results/model.safetensors", target)
     params: dict[str, object] = {
         "reward": {"kind": "power", "run": str(planted)},
         "human_prior": {"name": "goal-ppo", "params": {"file": str(planted)}},

@@ -128,7 +128,7 @@ def test_a_run_whose_workers_are_replaced_finishes(
     assert len(watcher.killed) == len(places)
     assert caplog.text.count("is started anew") == len(places)
     # What lost episodes did not deliver was collected again.
-    assert result.history[-1].steps >= iterations * ROLLOUT
+    assert result.record.history[-1].steps >= iterations * ROLLOUT
     assert result.iterations in (iterations, iterations + 1)
 
 

@@ -245,6 +245,7 @@ def test_a_world_and_an_algorithm_are_as_good_as_a_config(
         (["run", "RUN", "algorithm=elsewhere"], 3, "could not be loaded from 'no_such_module:"),
         (["run", "RUN", "algorithm=solv"], 2, "Did you mean 'solve'"),
         (["run", "RUN", "world_model=count/smal"], 2, "did you mean 'small'"),
+        (["run", "smal"], 2, "smal: there is no such file. Did you mean 'count/small'"),
         (["resume", "nowhere"], 2, "nowhere: is not a run directory"),
         (["check", "nothing/there"], 2, "nothing/there:1:1: cannot be read"),
         (["check", "count/large"], 2, "'count' has no file 'large'; it has small, wrong"),
@@ -274,6 +275,39 @@ def test_a_users_mistake_is_a_message_and_a_promised_exit_code(
     assert done.exit_code == code
     assert re.search(message, done.stderr, re.DOTALL | re.MULTILINE), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("world_model:count/small\nalgorithm: solve\n", r"slip\.yaml:1:12: a blank is missing"),
+        ("# All.\nalgorithm:solve\n", r"slip\.yaml:2:10: a blank is missing"),
+        ("algorithm: {name: solve, params: {x: 1,000}}\n", r"slip\.yaml:1:40: .*, e\.g\. 1000"),
+        ("algorithm: solve\nseed: 1,000\n", r"slip\.yaml:2:1: seed: .*did you mean '1000'"),
+        ("algorithm: solve\ntrackers: [jsonl, jsonl]\n", r"slip\.yaml:2:1: trackers"),
+        ("algorithm: solve\nruns: $NOWHERE/x\n", r"slip\.yaml:2:1: runs: has \$NOWHERE"),
+        ("algorithm: solve\nworld_model: small\n", "Did you mean 'count/small'"),
+        (b"\x89PNG\r\n\x1a\n", "looks like a PNG picture"),
+    ],
+)
+def test_a_common_slip_is_named_where_it_is(
+    cli: Any, tmp_path: Path, text: str | bytes, message: str
+) -> None:
+    (tmp_path / "slip.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
+    done = cli("run", "slip.yaml")
+    assert done.exit_code == 2
+    assert re.search(message, done.stderr), done.stderr
+
+
+def test_paths_count_from_where_they_are_written(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "scratch"))
+    (tmp_path / "configs").mkdir()
+    for runs, folder in (("", "configs/here"), ("there", "there"), ("$SCRATCH/x", "scratch/x")):
+        (tmp_path / "configs" / "run.yaml").write_text("algorithm: solve\nruns: here\n")
+        done = cli("run", "configs/run.yaml", "-q", *[f"runs={runs}"] * bool(runs))
+        assert Path(done.stdout.strip()).parent == tmp_path / folder
 
 
 def test_a_refusal_leaves_no_run_directory(cli: Any, tmp_path: Path) -> None:

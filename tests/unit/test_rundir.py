@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
+import empo_core
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import RunConfig
 from empo_core.config.files import load_config, parse_yaml
@@ -131,7 +132,7 @@ def registry() -> Registry:
     rows: list[tuple[Any, str, Any, str]] = [
         ("algorithm", "fake", FakeParams, "FakeAlgorithm"),
         ("world_model", "grid", FakeWorldParams, "FakeWorld"),
-        ("tracker", "fake", Config, "FakeTracker"),
+        ("tracker", "fake", FakeParams, "FakeTracker"),
         ("tracker", "broken", Config, "BrokenTracker"),
     ]
     components = [
@@ -412,12 +413,37 @@ def test_a_config_that_cannot_be_built_leaves_no_directory(
     assert not config.runs.exists()
 
 
+def test_a_run_takes_a_dict_a_path_or_the_name_of_an_algorithm(
+    tmp_path: Path, registry: Registry
+) -> None:
+    runs = str(tmp_path / "runs")
+    whole = {"algorithm": {"name": "fake", "params": {"factor": 3.0}}, "trackers": [], "runs": runs}
+    (tmp_path / "run.json").write_text(json.dumps(whole))
+    run(whole, registry=registry)
+    run(tmp_path / "run.json", registry=registry)
+    run({**whole, "algorithm": "fake"}, ["algorithm.params.factor=3.0"], registry=registry)
+    run("fake", factor=3.0, trackers=[], runs=runs, registry=registry)
+    assert len({(path / "config.yaml").read_text() for path in Path(runs).iterdir()}) == 1
+    assert len([*Path(runs).iterdir()]) == 4
+    with pytest.raises(ConfigError, match=r"^config: algorithm\.params\.factr: .*'factor'"):
+        run({"algorithm": {"name": "fake", "params": {"factr": 3.0}}}, registry=registry)
+    with pytest.raises(ConfigError, match=r"^config: algorithm\.params\.factr: .*'factor'"):
+        run("fake", factr=3.0, registry=registry)
+    with pytest.raises(ConfigError, match=r"^factor: "):
+        run(whole, factor=2.0, registry=registry)
+
+
+def test_completion_shows_the_public_names() -> None:
+    assert {"run", "load_config", "open_run"} <= set(dir(empo_core))
+    assert set(dir(empo_core)) == {*empo_core.__all__, "__version__"}
+
+
 def test_runs_that_cannot_be_written_are_one_clear_error(
     tmp_path: Path, registry: Registry
 ) -> None:
     (tmp_path / "file").touch()
     for place in ("file", "file/deeper"):
-        config = make(tmp_path, registry, f"runs={place}")
+        config = make(tmp_path, registry, f"runs={tmp_path / place}")
         with pytest.raises(StorageError, match="runs=FOLDER"):
             run(config, registry=registry)
 
@@ -425,7 +451,7 @@ def test_runs_that_cannot_be_written_are_one_clear_error(
 def test_a_tracker_that_cannot_finish_costs_a_warning(
     tmp_path: Path, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = make(tmp_path, registry, "trackers=[fake, broken, fake]")
+    config = make(tmp_path, registry, "trackers=[fake, broken, {name: fake, params: {ends: so}}]")
     done = Experiment.start(config, registry=registry)
     assert CALLS.count("finish finished") == 2
     assert read(done.directory / "status.json")["status"] == "finished"

@@ -1,4 +1,4 @@
-"""Saved agents act as they did, in as many environments as are asked for."""
+"""Saved agents act in a plain loop as they do in their tasks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import pytest
 import torch
 
 from empo_core.errors import CollectError, ConfigError
+from empo_core.protocols import Agent
 from empo_environments.single_env import episode_seed
-from empo_latent.agent import LatentAgent, load_latent_agent
+from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector
-from empo_latent.modelfile import save_model
+from empo_latent.modelfile import load_model, save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planner import discounts, planner_of
+from empo_latent.player import LatentPlayer
 from empo_latent.types import MultiTaskSpec
 
 TASKS = [
@@ -36,63 +38,32 @@ PARAMS: dict[str, Any] = {
 }
 
 
+def player_of(path: Path) -> LatentPlayer:
+    """The player of a saved model, wherever it was learned."""
+    model, params, spec = load_model(path)
+    return LatentPlayer(params, params.tasks, model, spec)
+
+
 @pytest.fixture
 def vector() -> Any:
-    made = TaskVector(LatentParams.model_validate(PARAMS).tasks, envs=3)
+    made = TaskVector(LatentParams.model_validate(PARAMS).tasks, envs=2)
     yield made
     made.close()
 
 
 @pytest.fixture
-def saved(tmp_path: Path, vector: TaskVector) -> tuple[Path, LatentModel]:
+def saved(tmp_path: Path, vector: TaskVector) -> Path:
     params = LatentParams.model_validate(PARAMS)
     model = LatentModel(params, vector.spec, generator=torch.Generator().manual_seed(1))
     save_model(tmp_path / "model", model, params, vector.spec)
-    return tmp_path / "model", model
-
-
-def test_a_saved_agent_acts_in_its_tasks_wherever_it_was_learned(
-    saved: tuple[Path, LatentModel], vector: TaskVector
-) -> None:
-    path, model = saved
-    agent = load_latent_agent(path, envs=3)
-    seen, first = vector.start(3), np.ones(3, bool)
-
-    action = agent.act_all(seen, first, actor="policy")
-
-    z = model.encode(torch.from_numpy(seen), task=torch.tensor([0, 1, 0]))
-    policy = model.policy(z, task=torch.tensor([0, 1, 0]))
-    assert np.allclose(action, policy.bounded(policy.mode).detach().numpy(), atol=1e-6)
-    for _ in range(3):
-        step = vector.step(agent.act_all(seen, first))
-        seen, first = step.current, step.terminated | step.truncated
-    assert np.isfinite(seen).all()
-
-
-def test_a_saved_agent_plans_as_the_run_did(
-    saved: tuple[Path, LatentModel], vector: TaskVector
-) -> None:
-    path, model = saved
-    agent: LatentAgent = load_latent_agent(path, envs=3)
-    seen, first = vector.start(3), np.ones(3, bool)
-    rates = torch.tensor(agent.discounts)
-    ours = planner_of(model, agent.params, rates, compiled=False)
-    task = torch.tensor([0, 1, 0])
-
-    torch.manual_seed(5)
-    action = agent.act_all(seen, first)
-
-    torch.manual_seed(5)
-    z = model.encode(torch.from_numpy(seen), task=task)
-    plan = ours.plan(z, torch.zeros(3, 3, 1), task=task, explore=False)
-    assert np.allclose(action, plan.action.detach().numpy(), atol=1e-6)
+    return tmp_path / "model"
 
 
 LENGTH = 24
 """Steps of an episode of the pendulum here."""
 
 
-def played(agent: LatentAgent, environment: Any, *, repeats: int, seed: int) -> list[float]:
+def played(agent: Agent, environment: Any, *, repeats: int, seed: int) -> list[float]:
     """Rewards of an episode in a plain loop, ``repeats`` of them added up."""
     torch.manual_seed(2)
     agent.reset()
@@ -118,11 +89,15 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
     params, vector = pendulum(repeats)
     model = LatentModel(params, vector.spec, generator=torch.Generator().manual_seed(1))
     save_model(tmp_path / "model", model, params, vector.spec)
-    agent = load_latent_agent(tmp_path / "model")
+    agent = player_of(tmp_path / "model").agent()
+    rates = torch.tensor(discounts(params, vector.spec))
+    planner = planner_of(model, params, rates, compiled=False)
+    controller = Controller(model, planner, envs=1, device="cpu")
     seen, first, expected = vector.start(3), np.ones(1, bool), []
     torch.manual_seed(2)
     for _ in range(LENGTH // repeats):
-        step = vector.step(agent.act_all(seen, first))
+        acted = controller.act(seen, first, task=None, actor="planner", explore=False)
+        step = vector.step(acted.action.numpy())
         seen, first = step.current, step.terminated | step.truncated
         expected.append(float(step.reward[0]))
     assert first.all()
@@ -139,28 +114,26 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
 
 
 def test_an_agent_of_several_tasks_acts_in_the_one_that_is_named(
-    saved: tuple[Path, LatentModel], vector: TaskVector
+    saved: Path, vector: TaskVector
 ) -> None:
-    path, _ = saved
-    car = load_latent_agent(path, task="MountainCarContinuous-v0")
-    everything = load_latent_agent(path, envs=3)
-    seen = vector.start(3)
-    everywhere = everything.act_all(seen, np.ones(3, bool), actor="policy")
-    assert car.act(seen[1, :2], actor="policy") == pytest.approx(everywhere[1], abs=1e-6)
-    pole = load_latent_agent(path).act(seen[0], actor="policy")
-    assert pole == pytest.approx(2 * everywhere[0], abs=1e-6)
+    player, seen = player_of(saved), vector.start(3)
+    model, task = load_model(saved).model, torch.tensor([0, 1])
+    policy = model.policy(model.encode(torch.from_numpy(seen), task=task), task=task)
+    pole, car = policy.bounded(policy.mode).detach().numpy()
+    of_car: Any = player.agent("MountainCarContinuous-v0")
+    assert of_car.act(seen[1, :2], actor="policy") == pytest.approx(car, abs=1e-6)
+    of_pole: Any = player.agent()
+    assert of_pole.act(seen[0], actor="policy") == pytest.approx(2 * pole, abs=1e-6)
 
 
-def test_what_an_agent_cannot_act_on_is_refused(saved: tuple[Path, LatentModel]) -> None:
-    path, _ = saved
+def test_what_an_agent_cannot_act_on_is_refused(saved: Path) -> None:
+    player = player_of(saved)
     with pytest.raises(ConfigError, match="'Pong'"):
-        load_latent_agent(path, task="Pong")
-    with pytest.raises(ConfigError, match="acts in 2 environments: call act_all"):
-        load_latent_agent(path, envs=2).act(np.zeros(3))
-    with pytest.raises(CollectError, match=r"shape \(2,\), and Pendulum-v1 shows 3 numbers"):
-        load_latent_agent(path).act(np.zeros(2))
+        player.agent("Pong")
+    with pytest.raises(CollectError, match=r"shape \(2,\), .* learned from 3 numbers"):
+        player.agent().act(np.zeros(2))
     with pytest.raises(CollectError, match="dictionary"):
-        load_latent_agent(path).act(np.array({"angle": np.zeros(3)}, object))
+        player.agent().act(np.array({"angle": np.zeros(3)}, object))
 
 
 def test_discounts_follow_the_length_of_episodes_unless_given() -> None:

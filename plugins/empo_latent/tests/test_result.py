@@ -5,27 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from rich.console import Console
 
 from empo_core.protocols import Result
-from empo_latent.evaluation import Episode, Evaluation
+from empo_latent.evaluation import Episode, Evaluation, score_of
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import Actor
-from empo_latent.result import CurveRow, LatentResult
-from empo_latent.run_components import ProgressMark
+from empo_latent.result import LatentResult, evaluation_rows, newest_videos
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import Video
+from empo_learning.loop import RunRecord, TrainingRow
 
 CUP: dict[str, Any] = {"name": "dmc/ball_in_cup-catch"}
 PENDULUM: dict[str, Any] = {"name": "gymnasium/Pendulum-v1"}
-MARKS = (ProgressMark(100, 50, 2.0, math.nan), ProgressMark(300, 250, 10.0, -7.5))
+HISTORY = (TrainingRow(100, 2.0, None, None), TrainingRow(300, 10.0, -7.5, 20.0))
 
 
 def evaluation(actor: Actor, *returns: float, tasks: tuple[str, ...] = ("a",), **how: Any) -> Any:
@@ -58,15 +59,27 @@ def result(small: Any, *tasks: dict[str, Any], evaluations: Any = None, **groups
         "planner": evaluation("planner", 800, 900, success=1, filmed=[800.0, 900.0]),
         "policy": evaluation("policy", 500, 700, success=0),
     }
+    evaluations = [(200, early), (300, late)] if evaluations is None else evaluations
+    record = RunRecord(
+        directory=Path("run"),
+        seed=7,
+        steps=300,
+        seconds=10.0,
+        history=HISTORY,
+        scores=[score_of(by_actor) for _, by_actor in evaluations],
+    )
     return LatentResult(
+        record=record,
         model=LatentModel(params, spec, generator=torch.Generator()),
         params=params,
         spec=spec,
-        seed=7,
+        updates=250,
         action_repeat=2.0,
-        history=MARKS,
-        evaluations=[(200, early), (300, late)] if evaluations is None else evaluations,
+        evaluations=evaluation_rows(names, evaluations),
+        videos=newest_videos(evaluations),
+        reporting=params.reporting,
         time_shares={"update": 80.0, "act": 12.5, "act/plan": 10.0},
+        part_ms={"update": 32.0, "act": 5.0, "act/plan": 4.0},
     )
 
 
@@ -113,7 +126,7 @@ def test_a_report_has_the_last_evaluation_and_the_effort(small: Any) -> None:
     assert "Evaluation after 600 environment steps" in said
     assert "850 ± 50 │ 800 to 900 │ 500 │ 100%" in said
     assert "600 ± 1e+02 │ 500 to 700 │ 500 │ 0%" in said
-    assert "300 steps (600 of the environments) and 250 updates" in said
+    assert "300 steps (600 of environments) in 10.0 s: 30 steps/s, 250 updates of" in said
     assert "│ plan │ 10.0 │" in said
 
 
@@ -139,17 +152,21 @@ def test_curves_have_a_line_per_evaluation_task_and_actor(small: Any, tmp_path: 
     found = result(small, CUP, PENDULUM, evaluations=[(200, each), (300, each)])
     found.save(tmp_path)
     with (tmp_path / "curve.csv").open() as file:
-        rows = [CurveRow(**row) for row in csv.DictReader(file)]
+        names, *rows = csv.reader(file)
+    assert names == [
+        "steps", "environment_steps", "task", "actor", "mean_return", "standard_error",
+        "mean_length", "seconds", "seed",
+    ]  # fmt: skip
     assert len(rows) == 4
     # Training took 6 s until step 200: between what was noted at steps 100 and 300.
-    assert rows[0] == ("200", "400", "a", "policy", "2.0", "1.0", "500.0", "6.0", "7")
-    assert rows[3] == ("300", "600", "b", "policy", "-5.0", "0.0", "500.0", "10.0", "7")
+    assert rows[0] == ["200", "400", "a", "policy", "2.0", "1.0", "500.0", "6.0", "7"]
+    assert rows[3] == ["300", "600", "b", "policy", "-5.0", "0.0", "500.0", "10.0", "7"]
 
 
 def test_the_training_is_written_down(small: Any, tmp_path: Path) -> None:
     result(small).save(tmp_path)
     assert (tmp_path / "training.csv").read_text().splitlines() == [
-        "steps,updates,seconds,mean_return", "100,50,2.0,nan", "300,250,10.0,-7.5",
+        "steps,seconds,mean_return,mean_length", "100,2.0,,", "300,10.0,-7.5,20.0",
     ]  # fmt: skip
 
 
@@ -157,7 +174,7 @@ def test_the_picture_has_a_panel_per_task_and_a_line_per_actor(small: Any) -> No
     names = ("a", "b")
     each = {actor: evaluation(actor, 1, 3, -5, -5, tasks=names) for actor in ("planner", "policy")}
     found = result(small, CUP, PENDULUM, evaluations=[(200, each), (300, each)])
-    panels = found._figure(list(found.curve())).axes
+    panels = found.figure().axes
     assert [axes.get_title() for axes in panels] == ["a", "b"]
     labels = [[line.get_text() for line in axes.get_legend().get_texts()] for axes in panels]
     curves = ["planner ± standard error", "policy ± standard error"]
@@ -165,18 +182,17 @@ def test_the_picture_has_a_panel_per_task_and_a_line_per_actor(small: Any) -> No
 
 
 def test_a_run_that_did_nothing_says_so(small: Any, tmp_path: Path) -> None:
-    found = LatentResult(
-        **{**vars(result(small)), "history": (), "evaluations": (), "time_shares": {}}
-    )
+    nothing = RunRecord(directory=Path("run"), seed=7, steps=0, seconds=0.0)
+    found = replace(result(small, evaluations=[]), record=nothing, time_shares={}, part_ms={})
     assert "nothing was done" in text(found)
     summary = found.summary()
-    assert (summary["steps"], summary["evaluation"], summary["return_mean"]) == (0, {}, None)
+    assert (summary["steps"], summary["evaluation"], summary["return_mean"]) == (0, None, None)
+    with pytest.raises(ValueError, match="profile_batching_interval"):
+        found.profile()
     found.save(tmp_path)
-    assert (tmp_path / "curve.csv").read_text() == ",".join(CurveRow._fields) + "\n"
+    assert len((tmp_path / "curve.csv").read_text().splitlines()) == 1
     assert not (tmp_path / "videos").exists()
 
 
-def test_an_average_over_no_episode_is_no_number_in_json(small: Any) -> None:
-    found = LatentResult(**{**vars(result(small)), "history": MARKS[:1]})
-    assert found.summary()["return_mean"] is None
-    assert found.summary()["steps_per_second"] == 50.0
+def test_a_profile_has_milliseconds_per_update(small: Any) -> None:
+    assert result(small).profile() == {"update": 32.0, "act": 5.0, "act/plan": 4.0}

@@ -35,14 +35,5 @@ def test_a_curve_goes_on_as_it_would_have(first: int, second: int) -> None:
     assert list(resumed) == list(BoundedCurve(rows, max_rows=8))
 
 
-def test_a_curve_of_an_older_checkpoint_is_a_list() -> None:
-    curve: BoundedCurve[float] = BoundedCurve(max_rows=4)
-    curve.load_state_dict([0.0, 1.0, 2.0, 3.0, 4.0])
-    assert list(curve) == [0.0, 2.0, 4.0]
-    rows: BoundedCurve[tuple[int, float]] = BoundedCurve()
-    rows.load_state_dict([[1, 0.5], [2, 0.25]])
-    assert list(rows) == [(1, 0.5), (2, 0.25)]
-
-
 def test_a_curve_is_bounded_by_default() -> None:
     assert len(BoundedCurve(range(25_000))) <= 10_000

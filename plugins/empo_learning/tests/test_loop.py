@@ -110,9 +110,10 @@ def test_what_is_due_happens_once_and_all_of_it_at_the_end(tmp_path: Path) -> No
     ]  # fmt: skip
     assert [s for s, line in sorted(tracker.lines.items()) if "eval/score" in line] == [5, 10, 12]
     assert steps_of(tmp_path) == [4, 8, 12]
-    assert len(loop.lines) == 6
-    assert list(loop.lines) == sorted(loop.lines)
-    assert loop.lines[-1] == loop.seconds
+    history = loop.record.history
+    assert [row.steps for row in history] == [2, 4, 6, 8, 10, 12]
+    assert [row.seconds for row in history] == sorted(row.seconds for row in history)
+    assert history[-1].seconds == loop.record.seconds
     assert "time/steps_per_second" in tracker.lines[2]
     # The last checkpoint knows the last evaluation.
     found = Checkpoints(tmp_path / CHECKPOINTS).best()

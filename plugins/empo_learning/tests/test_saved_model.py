@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,54 +16,59 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError, NonFiniteError, StorageError
-from empo_core.runs.atomic import DISK, StrictModel
+from empo_core.runs.atomic import DISK
 from empo_learning.saved_model import (
     KEY,
-    Format,
     SavedModel,
     load_weights,
+    model_bytes,
     read_model,
     rebuilding,
     write_model,
 )
 
-FORMAT = Format("empo-test-model", 1)
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a model sees and does."""
+
+    words: tuple[int, ...]
+    high: float = math.inf
 
 
-class Body(StrictModel):
-    sizes: list[int]
-
-
-WEIGHTS = {"one": torch.arange(6.0).view(2, 3), "two": torch.tensor([True, False])}
-STATISTICS = {"mean": torch.tensor([0.1], dtype=torch.float64)}
+PARAMS: dict[str, Any] = {"hidden": [4]}
+STATE = {
+    "one": torch.arange(6.0).view(2, 3),
+    "two": torch.tensor([True, False]),
+    "mean": torch.tensor([0.1], dtype=torch.float64),
+}
 
 
 def saved(path: Path) -> Path:
-    write_model(path, FORMAT, Body(sizes=[2, 3]), WEIGHTS, statistics=STATISTICS)
+    write_model(path, "test", PARAMS, Sizes((2, 3)), STATE, world={"name": "here"})
     return path
 
 
-def read(path: Path) -> SavedModel[Body]:
-    return read_model(path, FORMAT, Body)
+def read(path: Path) -> SavedModel[Sizes]:
+    return read_model(path, "test", Sizes)
 
 
-def assert_is_what_was_written(saved: SavedModel[Body]) -> None:
-    assert saved.body == Body(sizes=[2, 3])
-    torch.testing.assert_close(saved.weights, WEIGHTS, rtol=0, atol=0)
-    torch.testing.assert_close(saved.statistics, STATISTICS, rtol=0, atol=0)
+def assert_is_what_was_written(saved: SavedModel[Sizes]) -> None:
+    assert (saved.params, saved.spec, saved.world) == (PARAMS, Sizes((2, 3)), {"name": "here"})
+    torch.testing.assert_close(saved.state, STATE, rtol=0, atol=0)
 
 
-def test_body_weights_and_statistics_come_back(tmp_path: Path) -> None:
+def test_parameters_sizes_and_state_come_back(tmp_path: Path) -> None:
     found = read(saved(tmp_path / "new folder" / "model"))
     assert_is_what_was_written(found)
-    found.weights["one"][0, 0] = 7  # They have memory of their own.
+    found.state["one"][0, 0] = 7  # Tensors have memory of their own.
     assert_is_what_was_written(read(tmp_path / "new folder" / "model"))
 
 
 def test_equal_models_are_equal_files_without_a_pickle(tmp_path: Path) -> None:
     assert saved(tmp_path / "a").read_bytes() == saved(tmp_path / "b").read_bytes()
     with safetensors.safe_open(tmp_path / "a", "pt") as file:
-        assert set(file.keys()) == {"weights/one", "weights/two", "statistics/mean"}
+        assert set(file.keys()) == set(STATE)
 
 
 def test_a_full_disk_leaves_the_older_model(
@@ -74,17 +80,15 @@ def test_a_full_disk_leaves_the_older_model(
     path = saved(tmp_path / "model")
     monkeypatch.setattr(DISK, "write", write)
     with pytest.raises(StorageError, match="No space left"):
-        write_model(path, FORMAT, Body(sizes=[]), {})
+        write_model(path, "test", {}, None, {})
     assert_is_what_was_written(read(path))
     assert [each.name for each in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("group", ["weights", "statistics"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path, group: str, bad: float) -> None:
-    given: dict[str, Any] = {"weights": {}, group: {"layer.bias": torch.tensor([bad])}}
+def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path, bad: float) -> None:
     with pytest.raises(NonFiniteError, match=r"layer\.bias"):
-        write_model(tmp_path / "model", FORMAT, Body(sizes=[]), **given)
+        write_model(tmp_path / "model", "test", {}, None, {"layer.bias": torch.tensor([bad])})
     assert not (tmp_path / "model").exists()
 
 
@@ -153,19 +157,28 @@ def test_foreign_files_are_refused_and_run_nothing(
     assert not (tmp_path / "canary").exists()
 
 
-def test_another_sort_or_version_of_model_is_named(tmp_path: Path) -> None:
+def test_another_learner_or_version_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path / "model")
-    with pytest.raises(StorageError, match=r"'empo-test-model'.*'other'"):
-        read_model(path, Format("other", 1), Body)
-    with pytest.raises(StorageError, match="version 1"):
-        read_model(path, Format("empo-test-model", 2), Body)
+    with pytest.raises(StorageError, match=r"'test'.*'other'"):
+        read_model(path, "other", Sizes)
+    path.write_bytes(model_bytes({"learner": "test"}, STATE, version=2))
+    with pytest.raises(StorageError, match="version 2"):
+        read(path)
+
+
+@pytest.mark.parametrize("spec", [{"words": [1], "goals": 2}, {"words": "many"}, None])
+def test_sizes_that_cannot_be_read_are_refused(tmp_path: Path, spec: Any) -> None:
+    body = {"learner": "test", "params": {}, "spec": spec, "world": None}
+    (tmp_path / "model").write_bytes(model_bytes(body, STATE))
+    with pytest.raises(StorageError, match=r"spec"):
+        read(tmp_path / "model")
 
 
 def test_what_fails_while_a_model_is_built_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "model"
-    why = r"model: .*here: sizes: .*empo-x"
+    why = r"model: .*here: such sizes; .*empo-x"
     with pytest.raises(StorageError, match=why), rebuilding(path, "empo-x"):
-        Body.model_validate({"sizes": 3})
+        raise ValueError("such sizes")
     with pytest.raises(StorageError, match="such network"), rebuilding(path, "empo-x"):
         raise ConfigError("no such network")
     with pytest.raises(StorageError, match=r"^unchanged$"), rebuilding(path, "empo-x"):

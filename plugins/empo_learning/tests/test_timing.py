@@ -59,13 +59,13 @@ def test_a_lap_begins_at_zero_and_totals_go_on(timers: Timers, clock: Clock) -> 
     assert timers.lap() == {"training": 5}
 
 
-def test_the_first_measurement_of_each_name_is_kept_over_laps(timers: Timers, clock: Clock) -> None:
-    assert timers.first() == {}
-    for seconds in (6, 5):
-        with timers("rollout"):
-            clock.now += seconds
-        timers.lap()
-    assert timers.first() == {"rollout": 6}
+def test_milliseconds_per_unit_of_work_count_all_laps(timers: Timers, clock: Clock) -> None:
+    assert timers.mean_ms(0) == {}
+    iteration(timers, clock)
+    timers.lap()
+    iteration(timers, clock)
+    expected = {"rollout": 3000.0, "rollout/environment": 2000.0, "training": 1500.0}
+    assert timers.mean_ms(4) == expected
 
 
 def test_shares_are_per_cent_of_all_time(timers: Timers, clock: Clock) -> None:

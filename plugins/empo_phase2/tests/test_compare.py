@@ -105,7 +105,7 @@ def test_the_worst_goal_counts_at_the_start(comparison: Comparison) -> None:
 def test_closed_forms_of_right_values_are_right(world: DoorWorld, comparison: Comparison) -> None:
     metrics = comparison.record(7, knowing(world, "q_r", "v_h_e"))
     assert max(metrics.values()) < 1e-5
-    assert [gap.step for gap in comparison.history] == [7]
+    assert [step for step, _ in comparison.history] == [7]
 
 
 def test_looking_one_step_ahead_gives_q_r(world: DoorWorld, comparison: Comparison) -> None:
@@ -184,7 +184,7 @@ def test_a_comparison_goes_on_where_it_was(world: DoorWorld, comparison: Compari
     comparison.record(10, knowing(world, "q_r", "v_h_e"))
     other = Comparison(SolvedDoors(world), world, lambda rows: rows)
     other.load_state_dict(comparison.state_dict())
-    assert other.history == comparison.history
+    assert list(other.history) == list(comparison.history)
     assert other.coverage == comparison.coverage == pytest.approx(1 / 7)
 
 

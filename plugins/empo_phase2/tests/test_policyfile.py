@@ -106,7 +106,7 @@ def test_a_policy_file_holds_no_pickle_and_is_the_same_each_time(tmp_path: Path)
     assert one == two
     with safetensors.safe_open(tmp_path / "one", "pt") as file:
         sealed = json.loads(file.metadata()[KEY])
-        assert all(name.startswith("weights/q_r.") for name in file.keys())  # noqa: SIM118
+        assert all(name.startswith("q_r.") for name in file.keys())  # noqa: SIM118
     assert sealed["version"] == 1
     assert sealed["body"]["params"]["values"]["q_r"]["params"] == {"hidden": 5}
     assert "collector" not in sealed["body"]["params"]
@@ -170,12 +170,12 @@ def one_human() -> DoorWorld:
 @pytest.mark.parametrize(
     ("world", "difference"),
     [
-        (lambda: DoorWorld(5), "horizon.* 4, not 5"),
+        (lambda: DoorWorld(5), "horizon was 4, not 5"),
         (OtherStart, "starts"),
         (OtherLaw, "first step"),
-        (other_goals, "goals .*'weight': 0.5.* 0, not .*'weight': 9.0"),
-        (other_actions, r"agents .*'open'\].* 1, not .*'kick'\]"),
-        (one_human, "agents .*3 .*not 2"),
+        (other_goals, "goals were .*, not "),
+        (other_actions, "agents were .*, not "),
+        (one_human, "agents were .*, not "),
     ],
 )
 def test_another_world_is_refused(tmp_path: Path, world: Any, difference: str) -> None:

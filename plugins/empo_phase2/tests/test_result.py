@@ -18,11 +18,13 @@ from rich.console import Console
 
 from empo_core.protocols import Result
 from empo_core.types import AgentSpec
+from empo_learning.loop import RunRecord
+from empo_learning.saved_model import MODEL
 from empo_phase2.behaviour import build_networks
 from empo_phase2.compare import Comparison
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import load_policy
-from empo_phase2.result import POLICY, Phase2Result, as_csv
+from empo_phase2.result import Phase2Result, as_csv
 
 pytestmark = pytest.mark.usefixtures("components")
 
@@ -55,12 +57,10 @@ def result_of(*, compared: bool, **changes: Any) -> Phase2Result:
         "params": params,
         "spec": world.spec,
         "played": world,
-        "steps": 30,
+        "record": RunRecord(directory=Path("run"), seed=0, steps=30, seconds=1.25),
         "env_steps": 480,
-        "seconds": 1.25,
         "root": learned(world.initial_state()[None], torch.tensor([4])),
         "losses": LOSSES,
-        "doubts": [],
         "weights": {f"q_r.{name}": tensor for name, tensor in network.state_dict().items()},
         "inspection": lambda _: pytest.fail("these results are not inspected"),
         "comparison": comparison,
@@ -97,8 +97,8 @@ def test_the_summary_is_json_and_says_what_is_true_at_the_start() -> None:
 
 
 def test_the_profile_has_the_stages_where_they_were_measured() -> None:
-    stage_ms = {"stage1_collect": 0.25, "stage2_encode": 0.5}
-    assert result_of(compared=False, stage_ms=stage_ms).profile() == stage_ms
+    part_ms = {"stage1_collect": 0.25, "stage2_encode": 0.5}
+    assert result_of(compared=False, part_ms=part_ms).profile() == part_ms
     with pytest.raises(ValueError, match="profile_batching_interval"):
         result_of(compared=False).profile()
 
@@ -163,7 +163,7 @@ def test_a_curve_as_csv_has_a_line_per_step_and_gaps_where_nothing_is_known() ->
 @pytest.mark.parametrize("compared", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_files_are_saved_and_saved_again(tmp_path: Path, compared: bool) -> None:
     result = result_of(compared=compared)
-    names = {"values.json", POLICY, "losses.csv"} | ({"gap.csv"} if compared else set())
+    names = {"values.json", MODEL, "losses.csv"} | ({"gap.csv"} if compared else set())
     drawn = ["losses", "gap", "values"] if compared else ["losses"]
     names |= {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg")}
     for _ in range(2):
@@ -186,7 +186,7 @@ def test_the_policy_can_be_loaded_again(tmp_path: Path) -> None:
     result = result_of(compared=False)
     result.save(tmp_path)
     world = DoorWorld()
-    policy = load_policy(tmp_path / POLICY, world)
+    policy = load_policy(tmp_path / MODEL, world)
     chances = policy.policy(world.initial_state()[None], torch.tensor([4]))
     assert chances.shape == (1, 2)
     assert float(chances.sum()) == pytest.approx(1)
@@ -196,7 +196,7 @@ def test_a_run_without_training_has_no_curves(tmp_path: Path) -> None:
     result = result_of(compared=False, losses=[])
     result.save(tmp_path)
     assert result.summary()["losses"] == {}
-    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"values.json", POLICY}
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"values.json", MODEL}
 
 
 def test_pictures_show_what_was_learned() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from rich.console import Console
 
 from empo_core.components import build
 from empo_core.config import RunConfig
@@ -106,7 +108,7 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 @pytest.mark.parametrize(
     ("keys", "stop"),
     [
-        ({}, 1),
+        ({"reporting": {"evaluation_interval": 1}}, 5),
         ({"policy": {"hidden": [8], "memory": "lstm", "memory_size": 4, "critic": "shared"}}, 3),
         pytest.param(
             {
@@ -145,7 +147,7 @@ def test_a_saved_policy_normalises_as_the_run_did(tmp_path: Path) -> None:
     result: Any = run(config(tmp_path, environment="gymnasium/Pendulum-v1", normalise={}))
     (directory,) = (tmp_path / "runs").iterdir()
     state = Checkpoints(directory / "checkpoints").newest()[1]["learner"]  # type: ignore[index]
-    policy = load_policy(directory / "results" / "policy.safetensors").policy
+    policy = load_policy(directory / "results" / "model.safetensors").policy
     moments = Moments.from_state_dict(state["ranks"][0]["normaliser"]["observations"])
     raw = 8 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     normalised = torch.from_numpy(normalise_observations(raw.numpy(), moments, 10.0))
@@ -157,7 +159,7 @@ def test_a_saved_policy_normalises_as_the_run_did(tmp_path: Path) -> None:
         assert torch.equal(found.value, expected.value)
         assert torch.equal(found.distribution.mode, expected.distribution.mode)
     # Returns are what the environment paid, far below what is left of it when it is normalised.
-    assert result.evaluations[-1][2].mean_return < -500
+    assert result.evaluations[-1].returns.mean_return < -500
 
 
 class Pixels(gymnasium.Env[np.ndarray, np.int64]):
@@ -342,11 +344,25 @@ def test_check_refuses_what_does_not_fit_without_running() -> None:
         algorithm.check(None)
 
 
-def test_a_run_stops_once_it_is_good_enough(tmp_path: Path) -> None:
+def test_a_run_stops_once_it_is_good_enough_and_reports_it(tmp_path: Path) -> None:
     reporting = {"evaluation_interval": 1, "solved_at": 1.0, "solved_evaluations": 2}
     result: Any = run(config(tmp_path, reporting=reporting))
     assert result.iterations == 2
     assert result.summary()["solved"] is True
+    profile = result.profile()
+    assert profile["rollout"] >= profile["rollout/env"] > 0 < profile["train"]
+    console = Console(width=120, file=io.StringIO())
+    console.print(result.report())
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Evaluation after 32 environment steps" in said
+    assert "2 iterations" in said
+    assert "solved (at least 1)" in said
+    rows = {
+        name: (result.record.directory / "results" / f"{name}.csv").read_text().splitlines()
+        for name in ("curve", "training")
+    }
+    assert rows["curve"][0].startswith("steps,environment_steps,mean_return,")
+    assert len(rows["curve"]) == len(rows["training"]) == 3
 
 
 @pytest.mark.parametrize("tail", ["bootstrap", "drop"])

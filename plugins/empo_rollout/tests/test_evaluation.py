@@ -16,7 +16,8 @@ from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.pettingzoo_env import PettingZooEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.single_env import episode_seed
-from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
+from empo_learning.evaluation.returns import GroupReturns, returns_of
+from empo_rollout.evaluation import EvaluationPlan, play
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.policy import Networks, build_policy
 
@@ -77,8 +78,8 @@ def drawn(vector: VectorEnv) -> Networks:
 
 def played(
     vector: VectorEnv, *, episodes_each: int, deterministic: bool = True, max_steps: int = 99
-) -> Evaluation:
-    found = outcomes(
+) -> GroupReturns:
+    found = play(
         drawn(vector),
         vector,
         EvaluationPlan(
@@ -88,7 +89,7 @@ def played(
         compute=ComputeParams(),
         device=torch.device("cpu"),
     )
-    return found.statistics(vector.spec.reasons)
+    return returns_of(found, {})
 
 
 def environments(count: int, endless: bool = False) -> SerialVectorEnv:
@@ -122,7 +123,7 @@ def test_each_environment_plays_as_many_episodes_whether_short_or_long() -> None
     assert found.standard_error == pytest.approx(np.std(returns, ddof=1) / 15**0.5)
     assert (found.min_return, found.max_return) == (min(returns), max(returns))
     assert found.mean_length == pytest.approx(np.mean(lengths))
-    assert found.reasons == pytest.approx(
+    assert found.ends == pytest.approx(
         {"terminated": 1 - np.mean(cuts), "truncated": np.mean(cuts)}
     )
 
@@ -140,7 +141,7 @@ def test_episodes_that_never_end_count_as_they_stand(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         found = played(environments(3, endless=True), episodes_each=2, max_steps=20)
     assert (found.episodes, found.mean_length) == (3, 40)
-    assert found.reasons == {"terminated": 0.0, "truncated": 0.0}
+    assert found.ends == {"unfinished": 1.0}
     assert "6 of 6 episodes had not ended" in caplog.text
     assert "evaluation_steps" in caplog.text
 

@@ -188,11 +188,11 @@ def test_the_directory_of_a_run_stands_for_the_humans_in_it(saved: Path, tmp_pat
     (run / "results").mkdir(parents=True)
     (run / "config.yaml").touch()
     vector = WorldVectorEnv(TinyWorld(), copies=1, reward=reward)
-    robots = run / "results" / "policy.safetensors"
+    robots = run / "results" / "model.safetensors"
     save_policy(robots, untrained(vector), PolicyParams(hidden=[8]), vector.spec)
     with pytest.raises(StorageError, match=r"humans.*learners: humans"):
         GoalPpo(GoalPpoParams(file=run), TinyWorld())
-    saved.rename(run / "results" / "policy.safetensors")
+    saved.rename(run / "results" / "model.safetensors")
     GoalPpo(GoalPpoParams(file=run), TinyWorld())
 
 

@@ -30,8 +30,8 @@ def explain(
         versus: Another one; None means the most probable one that is not equally good.
 
     Raises:
-        WorldError: if the state cannot be reached by then, the episode is over there, or an
-            action is not available.
+        ConfigError: if an action does not exist or is not available.
+        WorldError: if the state cannot be reached by then, or the episode is over there.
         SolveError: if the values of later times were not kept.
     """
     import numpy as np

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Float64, Integer
 from torch import Tensor
 
-from empo_core.errors import WorldError
+from empo_core.errors import ConfigError, WorldError
 from empo_core.protocols import Tracker
 from empo_core.suggestions import nearest
 from empo_core.types import WorldSpec
@@ -141,8 +141,9 @@ def find_reasons(
         tracker: Is told how many of the future steps are done.
 
     Raises:
-        WorldError: if nobody acts there, the state cannot be reached by then, an action does not
-            exist or is not available, or there is none to compare.
+        ConfigError: if an action does not exist or is not available.
+        WorldError: if nobody acts there, the state cannot be reached by then, or there is no other
+            action to compare.
     """
     time = inspection.first_time if time is None else time
     here, step = torch.tensor([state]), OneStep(inspection)
@@ -220,12 +221,12 @@ def _available(spec: WorldSpec, choice: int | str, available: list[int]) -> int:
     if choice not in (range(len(names)) if isinstance(choice, int) else names):
         guess = nearest(str(choice), names)
         advice = f"Did you mean {guess!r}? " if guess else ""
-        raise WorldError(
+        raise ConfigError(
             f"the robots have no action {choice!r}. {advice}In that state there are {listed}"
         )
     index = choice if isinstance(choice, int) else names.index(choice)
     if index not in available:
-        raise WorldError(f"{names[index]!r} is not available in that state; there are {listed}")
+        raise ConfigError(f"{names[index]!r} is not available in that state; there are {listed}")
     return index
 
 

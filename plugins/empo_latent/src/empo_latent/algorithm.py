@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,8 +26,8 @@ from empo_latent.params import LatentParams
 from empo_latent.planner import discounts, planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
-from empo_latent.result import MODEL, LatentResult
-from empo_latent.run_components import ProgressMark, RunComponents
+from empo_latent.result import LatentResult, evaluation_rows, newest_videos
+from empo_latent.run_components import RunComponents
 from empo_latent.types import MultiTaskSpec
 from empo_latent.update import Updater, num_candidates
 from empo_learning.allocator import keep_freed_memory
@@ -36,6 +35,7 @@ from empo_learning.compute import require_device
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
+from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
@@ -85,17 +85,17 @@ class LatentAlgorithm(Algorithm):
                 vector.close()
         repeats = [vector.spec.action_repeats[task] for task in vector.task_of.tolist()]
         return LatentResult(
+            record=loop.record,
+            evaluations=evaluation_rows(vector.spec.tasks, learner.evaluations),
+            reporting=params.reporting,
+            time_shares=parts.timers.shares(),
+            part_ms=parts.timers.mean_ms(learner.updates_made),
+            action_repeat=sum(repeats) / len(repeats),
             model=parts.model,
             params=params,
             spec=vector.spec,
-            seed=context.seed,
-            action_repeat=sum(repeats) / len(repeats),
-            history=[
-                ProgressMark(steps, updates, seconds, math.nan if mean is None else mean)
-                for (steps, updates, mean), seconds in zip(learner.history, loop.lines, strict=True)
-            ],
-            evaluations=learner.evaluations,
-            time_shares=parts.timers.shares(),
+            updates=learner.updates_made,
+            videos=newest_videos(learner.evaluations),
         )
 
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
@@ -103,12 +103,14 @@ class LatentAlgorithm(Algorithm):
         tasks = tasks_of(self._params, context.environment, _environment_context(context))
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
-            return LatentPlayer(self._params, tasks, load_model(path).model)
-        model = self._model(self._spec(tasks), torch.Generator())
+            loaded = load_model(path)
+            return LatentPlayer(self._params, tasks, loaded.model, loaded.spec)
+        spec = self._spec(tasks)
+        model = self._model(spec, torch.Generator())
         with saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown) as state:
             model.fit_heads(state["model"])
             model.load_state_dict(state["model"])
-        return LatentPlayer(self._params, tasks, model)
+        return LatentPlayer(self._params, tasks, model, spec)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""

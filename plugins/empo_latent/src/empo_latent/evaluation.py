@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import Actor, LatentParams
 from empo_latent.planner import Planner
 from empo_latent.videos import Video, VideoRecorder, warn_no_videos
+from empo_learning.evaluation.returns import ReturnSummary
 from empo_learning.randomness import seeded
 
 MOST_ENVS = 10
@@ -51,16 +52,10 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReturnStatistics:
-    """Statistics of several episodes.
+class ReturnStatistics(ReturnSummary):
+    """Statistics of several episodes; the standard error is 0 where each task has one.
 
     Attributes:
-        episodes: How many.
-        mean_return: Mean sum of rewards.
-        standard_error: Of that mean, over episodes; 0 where each task has one.
-        min_return: The least.
-        max_return: The greatest.
-        mean_length: Mean number of steps.
         terminated: Share of them that ended by themselves.
         success: Share of them that succeeded, of those of which the environment says; or None.
         mean_value: What the model thought of first states, on average.
@@ -68,12 +63,6 @@ class ReturnStatistics:
         value_error: The mean distance between the two.
     """
 
-    episodes: int
-    mean_return: float
-    standard_error: float
-    min_return: float
-    max_return: float
-    mean_length: float
     terminated: float
     success: float | None
     mean_value: float
@@ -94,10 +83,6 @@ class ReturnStatistics:
             "value_error": self.value_error,
         }
         return metrics if self.success is None else {**metrics, "success": self.success}
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers as JSON data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +189,7 @@ def evaluate_actors(
     episodes: int,
     seed: int,
     discounts: Sequence[float],
+    device: torch.device | str,
     videos: int = 0,
 ) -> dict[str, Evaluation]:
     """Evaluations by actor, those of ``reporting.evaluate``, in environments of their own.
@@ -220,7 +206,7 @@ def evaluate_actors(
                 episodes=episodes,
                 actor=actor,
                 seed=seed,
-                device=params.compute.device,
+                device=device,
                 discounts=discounts,
                 videos=videos,
             )

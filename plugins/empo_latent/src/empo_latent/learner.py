@@ -21,7 +21,6 @@ from empo_latent.evaluation import Evaluation, evaluate_actors, score_of
 from empo_latent.params import LatentParams
 from empo_latent.planner import discounts
 from empo_latent.run_components import RunComponents
-from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.finite import LARGE
 from empo_learning.learner import Evaluated, Learner
 from empo_learning.randomness import seeded
@@ -39,8 +38,6 @@ class LatentLearner(Learner):
         steps: Steps of all environments so far.
         updates_made: Updates so far.
         seed_steps: Steps with random actions, before anything is learned.
-        history: Steps, updates and mean return of the newest episodes at each line of the log;
-            None before any episode has ended.
         evaluations: Steps and outcomes of each evaluation, by actor.
     """
 
@@ -65,7 +62,6 @@ class LatentLearner(Learner):
         self._large: set[str] = set()
         self.steps = self.updates_made = 0
         self.total_steps = params.total_steps
-        self.history: BoundedCurve[tuple[int, int, float | None]] = BoundedCurve()
         self.evaluations: list[tuple[int, dict[str, Evaluation]]] = []
 
     @property
@@ -131,7 +127,6 @@ class LatentLearner(Learner):
         """Numbers about the newest update and action, and about episodes."""
         episodes = self._parts.episodes.statistics()
         numbers = {name: float(number) for name, number in self._update_metrics.items()}
-        self.history.append((self.steps, self.updates_made, episodes.mean_return))
         elapsed = sum(seconds.get(name, 0.0) for name in TIMERS)
         made, self._line_updates = self.updates_made - self._line_updates, self.updates_made
         return {
@@ -192,6 +187,7 @@ class LatentLearner(Learner):
                 episodes=episodes,
                 seed=seed_of(seed),
                 discounts=discounts(self._params, parts.vector.spec),
+                device=self._params.compute.device,
                 videos=videos,
             )
 
@@ -209,7 +205,6 @@ class LatentLearner(Learner):
             "steps": self.steps,
             "updates": self.updates_made,
             "owed": self._owed_updates,
-            "history": self.history.state_dict(),
             "evaluations": [
                 [steps, {actor: evaluation.to_dict() for actor, evaluation in by_actor.items()}]
                 for steps, by_actor in self.evaluations
@@ -231,7 +226,6 @@ class LatentLearner(Learner):
         parts, state = self._parts, state_dict
         self.steps, self.updates_made = whole_number(state["steps"]), whole_number(state["updates"])
         self._owed_updates, self._line_updates = float(state["owed"]), self.updates_made
-        self.history.load_state_dict(state["history"])
         self.evaluations = [
             (steps, {actor: Evaluation.from_dict(data) for actor, data in by_actor.items()})
             for steps, by_actor in state["evaluations"]

@@ -1,4 +1,4 @@
-"""Components of a run, and its progress after some steps."""
+"""Components of a run."""
 
 from __future__ import annotations
 
@@ -14,23 +14,6 @@ from empo_latent.replay import Replay
 from empo_latent.update import Updater
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressMark:
-    """Progress of a run after some steps.
-
-    Attributes:
-        steps: Steps of all environments so far.
-        updates: Updates so far.
-        seconds: How long they took.
-        mean_return: Of the newest episodes; NaN before any.
-    """
-
-    steps: int
-    updates: int
-    seconds: float
-    mean_return: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,35 @@ def load_agent(
     return WorldAgent(run.context.world, policies[0])
 
 
+def observation_row(
+    observation: Shaped[np.ndarray, "*shape"],
+    *,
+    words: int,
+    dtype: str,
+    picture: tuple[int, ...] | None = None,
+) -> Shaped[np.ndarray, " word"]:
+    """What an environment shows as one flat row, as networks read it.
+
+    Args:
+        observation: In the environment's own shape, pictures with their channels first or last.
+        words: How many numbers it must have.
+        dtype: Type of the row.
+        picture: Channels, height and width, where it is one picture.
+
+    Raises:
+        CollectError: if the observation has another number of numbers.
+    """
+    if observation.dtype == object or observation.size != words:
+        raise CollectError(
+            f"the observation has shape {observation.shape}, and the policy learned from {words} "
+            "numbers: flatten what is a dictionary with gymnasium.spaces.flatten, and stack and "
+            "resize pictures as in training"
+        )
+    if picture is not None and observation.ndim == 3 and observation.shape != picture:
+        observation = observation.transpose(2, 0, 1)
+    return observation.astype(dtype).reshape(-1)
+
+
 class WorldAgent(Agent):
     """All robots of a world, by their policy in its states; actions are drawn."""
 

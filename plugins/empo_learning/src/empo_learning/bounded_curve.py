@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar, overload
 
 from empo_core.trees import StateDict, whole_number
 
@@ -65,16 +65,8 @@ class BoundedCurve(Sequence[T], Generic[T]):
         """Everything to go on from."""
         return {"rows": list(self._rows), "count": self._count, "stride": self._stride}
 
-    def load_state_dict(self, state_dict: StateDict | Sequence[Any]) -> None:
-        """Go on from what ``state_dict`` returned, or from a list of all rows.
-
-        Checkpoints had such a list before curves were bounded, with lists for tuples.
-        """
-        self._rows, self._count, self._stride = [], 0, 1
-        if isinstance(state_dict, Mapping):
-            self._rows = list(state_dict["rows"])
-            self._count = whole_number(state_dict["count"])
-            self._stride = max(whole_number(state_dict["stride"]), 1)
-            return
-        for row in state_dict:
-            self.append(tuple(row) if isinstance(row, list) else row)  # type: ignore[arg-type]
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Go on from what ``state_dict`` returned."""
+        self._rows = list(state_dict["rows"])
+        self._count = whole_number(state_dict["count"])
+        self._stride = max(whole_number(state_dict["stride"]), 1)

@@ -8,8 +8,9 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -37,12 +38,48 @@ PROGRESS_S = 0.2
 """Seconds between signs of progress."""
 
 
+class TrainingRow(NamedTuple):
+    """How a run stood at a line of its log: a row of ``training.csv``.
+
+    Attributes:
+        steps: Steps so far.
+        seconds: Time of all calls of ``Learner.advance`` so far, over all attempts.
+        mean_return: Mean return of the newest episodes; None before any has ended.
+        mean_length: Their mean number of steps.
+    """
+
+    steps: int
+    seconds: float
+    mean_return: float | None
+    mean_length: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What a run left to report, whatever its learner.
+
+    Attributes:
+        directory: The run directory.
+        seed: The seed of the run.
+        steps: Steps so far.
+        seconds: Time of all calls of ``Learner.advance``, over all attempts.
+        history: A row for each line of the log, thinned out in long runs.
+        scores: The scores of all evaluations.
+    """
+
+    directory: Path
+    seed: int
+    steps: int
+    seconds: float
+    history: Sequence[TrainingRow] = ()
+    scores: Sequence[float] = ()
+
+
 class Loop:
     """Runs a learner from its start, or from the newest good checkpoint, to its end.
 
     Attributes:
         seconds: Time of all calls of ``Learner.advance`` so far, over all attempts.
-        lines: ``seconds`` at each line of the log, thinned out in long runs.
         timers: Where the time goes; learners measure their own parts with it.
     """
 
@@ -83,8 +120,7 @@ class Loop:
         self._is_agreed = False
         self.timers = timers or Timers()
         self.seconds = 0.0
-        self.lines: BoundedCurve[float] = BoundedCurve()
-        self._line_steps = 0
+        self._history: BoundedCurve[TrainingRow] = BoundedCurve()
 
     def run(self) -> None:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
@@ -125,6 +161,18 @@ class Loop:
                 if interrupts.are_pending and isinstance(error, Exception):
                     raise KeyboardInterrupt from error  # Workers may have ended by that signal.
                 raise
+
+    @property
+    def record(self) -> RunRecord:
+        """The run so far."""
+        return RunRecord(
+            directory=self._context.directory,
+            seed=self._context.seed,
+            steps=self._learner.steps,
+            seconds=self.seconds,
+            history=list(self._history),
+            scores=list(self._scores),
+        )
 
     @property
     def _is_over(self) -> bool:
@@ -172,6 +220,9 @@ class Loop:
         metrics = dict(learner.metrics(lap))
         _refuse_non_finite(metrics, learner.steps)
         speeds = self._speeds(lap)
+        means = (metrics.get(f"episode/{name}_mean") for name in ("return", "length"))
+        numbers = (mean if isinstance(mean, float) else None for mean in means)
+        self._history.append(TrainingRow(learner.steps, self.seconds, *numbers))
         self._logged = learner.updates
         self._report(lambda: self._context.tracker.log(learner.steps, {**metrics, **speeds}))
         parts = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.status()]
@@ -180,12 +231,10 @@ class Loop:
     def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
         """Metrics of a new line: speed, and shares of the seconds since the line before."""
         steps = self._learner.steps
-        seconds = self.seconds - (self.lines[-1] if self.lines else 0.0)
-        advanced, self._line_steps = steps - self._line_steps, steps
-        self.lines.append(self.seconds)
+        before, began = self._history[-1][:2] if self._history else (0, 0.0)
         whole = sum(part for name, part in lap.items() if "/" not in name)
         return {
-            "time/steps_per_second": advanced / max(seconds, 1e-9),
+            "time/steps_per_second": (steps - before) / max(self.seconds - began, 1e-9),
             "time/steps_per_second_total": steps / max(self.seconds, 1e-9),
             **{f"time/{name}_percent": 100 * part / whole for name, part in lap.items() if whole},
         }
@@ -283,8 +332,7 @@ class Loop:
         _check_state(learner_state, learner.may_be_unknown, "what is to be saved")
         times = {
             "seconds": self.seconds,
-            "lines": self.lines.state_dict(),
-            "line_steps": self._line_steps,
+            "history": self._history.state_dict(),
             "timers": self.timers.state_dict(),
         }
         score = self._score if self._evaluated == learner.steps else None
@@ -323,8 +371,10 @@ class Loop:
         self._logged, self._evaluated = counts.logged, counts.evaluated
         self._is_evaluating = counts.is_evaluating
         self._score, self._scores = counts.score, counts.scores
-        self.seconds, self._line_steps = times["seconds"], times["line_steps"]
-        self.lines.load_state_dict(times["lines"])
+        self.seconds = times["seconds"]
+        history = times["history"]
+        rows = [TrainingRow(*row) for row in history["rows"]]
+        self._history.load_state_dict({**history, "rows": rows})
         self.timers.load_state_dict(times["timers"])
         self._context.tracker.load_state_dict(state["tracker"])
         self._learner.load_state_dict(state["learner"])

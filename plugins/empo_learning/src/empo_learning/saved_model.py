@@ -1,9 +1,7 @@
-"""Saved models: one safetensors file each, with a sealed JSON header; nothing is unpickled.
+"""Saved models: parameters and a state dictionary in one safetensors file; nothing is unpickled.
 
-The metadata of the file has one entry, ``empo``, whose JSON holds the sort of model, the version of
-its format, a sha256 of everything else, and a body: what it takes to build the model again. Names
-of tensors begin with ``weights/``, or with ``statistics/`` for what the environments have learned
-about observations and rewards, such as running means.
+The metadata of the file has one entry, ``empo``, whose JSON holds the version of the format, a
+sha256 of everything else, and what it takes to build the model again.
 """
 
 from __future__ import annotations
@@ -12,95 +10,81 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import safetensors.torch
 import torch
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from torch import Tensor, nn
 
 from empo_core.errors import EmpoError, StorageError
-from empo_core.runs.atomic import (
-    Sealed,
-    StrictModel,
-    parse_json,
-    refused,
-    sealed,
-    validated,
-    write_file,
-)
+from empo_core.runs.atomic import Sealed, parse_json, refused, sealed, validated, write_file
 from empo_core.runs.files import open_regular, refuse_gone
 from empo_learning.finite import check_finite
 
+FORMAT, VERSION = "empo-model", 1
 KEY = "empo"
-WEIGHTS, STATISTICS = "weights/", "statistics/"
+MODEL = "model.safetensors"
+"""Name of the file in the results of a run, whatever its learner."""
 
-Body = TypeVar("Body", bound=StrictModel)
-
-
-class Format(NamedTuple):
-    """Sort of model and version of its body.
-
-    Attributes:
-        name: E.g. ``empo-rollout-policy``.
-        version: Of the body.
-    """
-
-    name: str
-    version: int
+Spec = TypeVar("Spec")
 
 
 @dataclass(frozen=True, slots=True)
-class SavedModel(Generic[Body]):
+class SavedModel(Generic[Spec]):
     """Contents of a saved model.
 
     Attributes:
-        body: What it takes to build the model again.
-        weights: The state of the model by name, on the CPU.
-        statistics: Statistics of environments by name; empty where they keep none.
+        params: The parameters that the model was built from, as JSON data.
+        spec: What it sees and does.
+        world: Identity of the world that it was learned in; None where another would do as well.
+        state: Its state dictionary, on the CPU.
     """
 
-    body: Body
-    weights: dict[str, Tensor]
-    statistics: dict[str, Tensor] = field(default_factory=dict)
+    params: dict[str, JsonValue]
+    spec: Spec
+    world: dict[str, JsonValue] | None
+    state: dict[str, Tensor]
+
+
+class _Body(BaseModel, Generic[Spec]):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    learner: str
+    params: dict[str, JsonValue]
+    spec: Spec
+    world: dict[str, JsonValue] | None
 
 
 def write_model(
     path: Path,
-    format_: Format,
-    body: BaseModel,
-    weights: Mapping[str, Tensor],
+    learner: str,
+    params: Mapping[str, Any],
+    spec: object,
+    state: Mapping[str, Tensor],
     *,
-    statistics: Mapping[str, Tensor] | None = None,
+    world: Mapping[str, JsonValue] | None = None,
 ) -> None:
     """Write a model; its folder is made if missing.
 
     Args:
         path: The file; an older one is replaced at once or not at all.
-        format_: The sort of model.
-        body: What it takes to build the model again.
-        weights: The state of the model by name, on any device.
-        statistics: Statistics of environments by name.
+        learner: The algorithm that learned it, e.g. ``rollout``.
+        params: The parameters that it was built from, as JSON data.
+        spec: What it sees and does: a dataclass of plain data, or None.
+        state: Its state dictionary, on any device.
+        world: Identity of the world that it was learned in, where it fits no other.
 
     Raises:
         NonFiniteError: if a number is not finite.
         StorageError: if the disk refuses, or something else has that place.
     """
-    check_finite(weights, "a weight to be saved")
-    check_finite(statistics or {}, "a statistic to be saved")
-    named = {WEIGHTS + name: tensor for name, tensor in weights.items()}
-    named |= {STATISTICS + name: tensor for name, tensor in (statistics or {}).items()}
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
-    content = body.model_dump(mode="json")
-    header = Sealed(
-        format=format_.name,
-        version=format_.version,
-        sha256=_seal(tensors, format_, content),
-        body=content,
-    )
-    raw = safetensors.torch.save(tensors, {KEY: json.dumps(header.model_dump(), allow_nan=False)})
+    check_finite(state, "a weight to be saved")
+    where = None if world is None else dict(world)
+    body = _Body[Any](learner=learner, params=dict(params), spec=spec, world=where)
+    raw = model_bytes(json.loads(body.model_dump_json()), state)
     refuse_gone(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,16 +93,29 @@ def write_model(
     write_file(path, raw)
 
 
-def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body]:
+def model_bytes(
+    body: Mapping[str, JsonValue], state: Mapping[str, Tensor], version: int = VERSION
+) -> bytes:
+    """The contents of a file with this body, state dictionary and version of the format."""
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+    header = Sealed(
+        format=FORMAT, version=version, sha256=_seal(tensors, version, body), body=dict(body)
+    )
+    metadata = {KEY: json.dumps(header.model_dump(), allow_nan=False)}
+    return safetensors.torch.save(tensors, metadata)
+
+
+def read_model(path: Path, learner: str, spec: type[Spec]) -> SavedModel[Spec]:
     """The model that ``write_model`` wrote.
 
     Args:
         path: The file.
-        format_: The sort of model that it should be.
-        body: Checks what it takes to build the model.
+        learner: The algorithm that should have learned it.
+        spec: The type of what it sees and does.
 
     Raises:
-        StorageError: if the file is missing, damaged, foreign, or of another version.
+        StorageError: if the file is missing, damaged, foreign, of another version, or by another
+            algorithm.
     """
     with open_regular(path):
         pass
@@ -130,11 +127,15 @@ def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body
         raise StorageError(f"{path}: is no safetensors file, or damaged: {error}") from error
     if text is None:
         raise StorageError(f"{path}: is a safetensors file, but not a saved model of this library")
-    header = sealed(path, parse_json(path, text.encode()), *format_)
-    if header.sha256 != _seal(tensors, format_, header.body):
+    header = sealed(path, parse_json(path, text.encode()), FORMAT, VERSION)
+    if header.sha256 != _seal(tensors, VERSION, header.body):
         raise StorageError(f"{path}: is damaged: its sha256 does not match")
-    content = validated(path, body, header.body)
-    return SavedModel(content, _named(tensors, WEIGHTS), _named(tensors, STATISTICS))
+    if header.body.get("learner") != learner:
+        raise StorageError(
+            f"{path}: was learned by {header.body.get('learner')!r}, and not by {learner!r}"
+        )
+    body = validated(path, _Body[spec], header.body)  # type: ignore[valid-type]
+    return SavedModel(body.params, body.spec, body.world, tensors)
 
 
 @contextlib.contextmanager
@@ -178,18 +179,9 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, assign: boo
     model.load_state_dict(weights, assign=assign)
 
 
-def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Tensors whose names begin with the prefix, by the rest of their names."""
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
-
-
-def _seal(tensors: Mapping[str, Tensor], format_: Format, body: Mapping[str, JsonValue]) -> str:
-    """The sha256 of a model: its format, its body, and all tensors."""
-    digest = hashlib.sha256(json.dumps([*format_, body], sort_keys=True).encode())
+def _seal(tensors: Mapping[str, Tensor], version: int, body: Mapping[str, JsonValue]) -> str:
+    """The sha256 of a model: the version of its format, its body, and all tensors."""
+    digest = hashlib.sha256(json.dumps([version, body], sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(json.dumps([name, str(tensor.dtype), [*tensor.shape]]).encode())

@@ -40,7 +40,6 @@ class Timers:
         self._names: list[str] = []
         self._before: dict[str, float] = {}
         self._lap: dict[str, float] = {}
-        self._first: dict[str, float] = {}
         self._whole_before = 0.0
         self._lap_began = clock()
 
@@ -57,9 +56,7 @@ class Timers:
         try:
             yield
         finally:
-            took = self._now() - began
-            self._lap[path] += took
-            self._first.setdefault(path, took)
+            self._lap[path] += self._now() - began
             self._names.pop()
 
     def lap(self) -> dict[str, float]:
@@ -87,12 +84,9 @@ class Timers:
         names = self._before | self._lap
         return {name: self._before.get(name, 0.0) + self._lap.get(name, 0.0) for name in names}
 
-    def first(self) -> dict[str, float]:
-        """Seconds of the first measurement by name; since a resumption, if there was one.
-
-        Whatever is compiled at its first use makes it longer than the others.
-        """
-        return dict(self._first)
+    def mean_ms(self, count: int) -> dict[str, float]:
+        """Milliseconds by name per unit of work, of which ``count`` were done so far."""
+        return {name: 1e3 * part / max(count, 1) for name, part in self.totals().items()}
 
     def shares(self) -> dict[str, float]:
         """Per cent of all time by name since the beginning; names of nested ones add up to less."""

@@ -36,6 +36,7 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
+from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.behaviour import build_networks
@@ -51,7 +52,7 @@ from empo_phase2.policyfile import LearnedPolicy, load_policy
 from empo_phase2.quantities import Quantities
 from empo_phase2.ram import step_bytes
 from empo_phase2.replay import Replay, ReplayShape
-from empo_phase2.result import POLICY, Phase2Result
+from empo_phase2.result import Phase2Result
 from empo_phase2.reward import LearnedReward
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
@@ -201,8 +202,13 @@ class Problem:
             )
         for member in members_of(self.world):
             check_reach(member, self.params.theory)
-            if message := warning(member, self.params.theory):
-                log.warning("%s", message)
+        for message in self.warnings():
+            log.warning("%s", message)
+
+    def warnings(self) -> list[str]:
+        """Warnings of terminal states that robots are drawn to."""
+        texts = (warning(member, self.params.theory) for member in members_of(self.world))
+        return [text for text in texts if text]
 
     def describe(self, row: Tensor) -> str:
         """A state for people, as the learner stores it."""
@@ -305,13 +311,12 @@ class Phase2(Algorithm):
             params=params,
             spec=encoder.world.spec,
             played=problem.world,
-            steps=learner.steps,
+            record=loop.record,
             env_steps=env_steps,
-            seconds=loop.seconds,
             root=estimate(initial.states, left).expected(initial.prob),
             losses=learner.losses,
-            stage_ms=learner.profile(),
-            doubts=warnings,
+            part_ms=learner.profile(),
+            warnings=[*problem.warnings(), *warnings],
             weights=values.published(),
             inspection=partial(self._inspect, problem, estimate, encoder, comparison),
             comparison=comparison,
@@ -324,7 +329,7 @@ class Phase2(Algorithm):
         """The robots' policy learned so far; see ``empo_core.protocols.Algorithm``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         prior = problem.factory.prior(members_of(problem.world)[0])
-        file = context.directory / RESULTS / POLICY
+        file = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and file.exists():
             return load_policy(file, problem.world), prior
         policy = LearnedPolicy(self._params, problem.spec, problem.encoder())

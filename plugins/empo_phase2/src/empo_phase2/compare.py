@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import StateDict
+from empo_learning.bounded_curve import BoundedCurve
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Theory
 from empo_phase2.values import ValueEstimates
@@ -35,19 +36,6 @@ SHARED = ("gamma_h", "gamma_r", "beta_r", "zeta", "xi", "eta", "x_agg", "u_agg",
 
 Learned: TypeAlias = Callable[[Int[Tensor, "state word"], Int[Tensor, " state"]], ValueEstimates]
 """From non-terminal states of the world and their remaining steps to what is thought of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Errors of learned values at a training step.
-
-    Attributes:
-        step: Training steps so far.
-        metrics: Numbers by name, e.g. ``Compare/V_r_mean_rel``.
-    """
-
-    step: int
-    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +87,8 @@ class Comparison:
 
     Attributes:
         right: All timed states with their exact values, the start of an episode first.
-        history: All comparisons so far.
+        history: Training steps and errors by name, e.g. ``Compare/V_r_mean_rel``, of the
+            comparisons so far.
     """
 
     def __init__(
@@ -110,7 +99,7 @@ class Comparison:
     ) -> None:
         """Look up all right values; ``stored`` makes the learner's rows from the world's."""
         self.right = SolvedStates.of(solution, world)
-        self.history: list[Gap] = []
+        self.history: BoundedCurve[tuple[int, dict[str, float]]] = BoundedCurve()
         self._table = RowTable.of(_keys(stored(self.right.rows), self.right.steps_left))
         self._is_visited = np.zeros(len(self.right), np.bool_)
 
@@ -134,7 +123,7 @@ class Comparison:
     def record(self, step: int, learned: Learned) -> dict[str, float]:
         """Compare what is learned now, and remember the result in ``history``."""
         metrics = self.measure(self.assess(learned))
-        self.history.append(Gap(step, metrics))
+        self.history.append((step, metrics))
         return metrics
 
     def assess(self, learned: Learned) -> ValueEstimates:
@@ -163,12 +152,11 @@ class Comparison:
 
     def state_dict(self) -> StateDict:
         """The history, and what has been seen."""
-        gaps = [{"step": gap.step, "metrics": dict(gap.metrics)} for gap in self.history]
-        return {"history": gaps, "seen": self.is_visited.clone()}
+        return {"history": self.history.state_dict(), "seen": self.is_visited.clone()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
-        self.history = [Gap(gap["step"], gap["metrics"]) for gap in state_dict["history"]]
+        self.history.load_state_dict(state_dict["history"])
         self._is_visited[:] = state_dict["seen"].numpy()
 
 

@@ -41,7 +41,7 @@ def doubts(
                     "raise or leave out algorithm.params.optimiser.lr"
                 )
     if comparison is not None and comparison.history:
-        off = comparison.history[-1].metrics["Compare/V_r_root_rel"]
+        off = comparison.history[-1][1]["Compare/V_r_root_rel"]
         if off > WORST_GAP:
             yield (
                 f"V_r at the start is {off:.0%} off the right value: train longer "

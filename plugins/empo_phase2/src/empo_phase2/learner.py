@@ -197,8 +197,7 @@ class Learner(LoopLearner):
 
     def profile(self) -> dict[str, float]:
         """Mean milliseconds per training step of each stage of targets; empty if not measured."""
-        seconds = self._timers.totals()
-        return {name: 1e3 * part / max(self._timed_steps, 1) for name, part in seconds.items()}
+        return self._timers.mean_ms(self._timed_steps)
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""

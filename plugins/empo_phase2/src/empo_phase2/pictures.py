@@ -68,7 +68,7 @@ def gap(comparison: Comparison) -> Figure:
     figure, plots = new_figure(columns=len(GAPS), width=4.8 * len(GAPS))
     for axes, (title, keys) in zip(plots, GAPS, strict=True):
         for key, label in zip(keys, ("start", "mean", "worst"), strict=True):
-            points = [(gap.step, gap.metrics[f"Compare/{key}"]) for gap in comparison.history]
+            points = [(step, metrics[f"Compare/{key}"]) for step, metrics in comparison.history]
             _draw_log(axes, points, label)
         axes.set(title=title, xlabel="training steps")
         axes.legend()

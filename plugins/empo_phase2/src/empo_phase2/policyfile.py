@@ -2,63 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 from torch import Tensor
 
 from empo_core.components import build
 from empo_core.errors import StorageError
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
-from empo_core.runs.atomic import StrictModel
 from empo_core.runs.inputs import in_this_run
-from empo_core.types import AgentSpec, Goal, Role, WorldSpec
-from empo_core.world_content import world_digest
-from empo_learning.saved_model import Format, read_model, rebuilding, write_model
+from empo_core.types import WorldSpec
+from empo_core.world_content import difference, identity
+from empo_learning.saved_model import read_model, rebuilding, write_model
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.params import Phase2Params
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
 from empo_worlds.ensemble import EnsembleWorld, prior_of
 
-FORMAT = Format("empo-phase2-policy", 1)
 AT_ONCE = 4096
 """States whose policies are worked out at the same time."""
-
-
-class _Agent(StrictModel):
-    name: str
-    role: Role
-    actions: list[str]
-
-
-class _Goal(StrictModel):
-    human: int = Field(ge=0)
-    name: str
-    weight: float
-    features: list[float]
-
-
-class _Learned(StrictModel):
-    """Spec that the networks were built for: a world's, with the learner's rows."""
-
-    name: str
-    agents: list[_Agent]
-    goals: list[_Goal]
-    state_words: int = Field(ge=0)
-    state_dtype: Literal["uint8", "int8", "int16", "int32", "int64"]
-    horizon: int | None
-    features: dict[str, int]
-
-
-class _Body(StrictModel):
-    params: dict[str, JsonValue]
-    learned: _Learned
-    world: str | None
 
 
 class LearnedPolicy:
@@ -121,15 +89,12 @@ def save_policy(
     }  # fmt: skip
     if isinstance(world, EnsembleWorld) and store == "rows":
         included["ensemble"] = True  # Its rows mean nothing without the other worlds.
-    body = _Body(
-        params=params.model_dump(mode="json", include=included),
-        learned=_described(learner_spec(world, store)),
-        world=world_digest(world) if store == "rows" else None,
-    )
+    described = params.model_dump(mode="json", include=included)
     of_quantity = {
         name: tensor for name, tensor in weights.items() if name.startswith(f"{quantity}.")
     }
-    write_model(Path(path), FORMAT, body, of_quantity)
+    where = {"name": world.spec.name, **_fixed(world, store)}
+    write_model(Path(path), "phase2", described, None, of_quantity, world=where)
 
 
 def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
@@ -145,88 +110,37 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
             plugin that it needs is not installed; or the world is another.
     """
     path = Path(path)
-    saved = read_model(path, FORMAT, _Body)
-    body = saved.body
+    saved = read_model(path, "phase2", NoneType)
     with rebuilding(path, "empo-phase2"):
-        params = Phase2Params.model_validate(in_this_run(body.params, path.resolve().parents[1]))
+        params = Phase2Params.model_validate(in_this_run(saved.params, path.resolve().parents[1]))
         played = world
         if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
             played = EnsembleWorld([world, *map(build, params.ensemble.worlds)])
-    here = learner_spec(played, params.replay.store)
-    _check_fit(path, body, here, None if body.world is None else world_digest(played))
+    store, recorded = params.replay.store, saved.world or {}
+    if (differs := difference(recorded, _fixed(played, store))) is not None:
+        raise StorageError(
+            f"{path}: was learned in {recorded.get('name')!r}, which differs from this "
+            f"{played.spec.name!r}: {differs}"
+        )
     prior = prior_of(params.human_prior, played) if params.values.q_r is None else None
-    encoder = StateEncoder(played, params.replay.store, prior)
+    encoder = StateEncoder(played, store, prior)
     with rebuilding(path, "empo-phase2"):
-        policy = LearnedPolicy(params, _spec_of(body.learned, here), encoder)
-        policy.load(saved.weights)
+        policy = LearnedPolicy(params, learner_spec(played, store), encoder)
+        policy.load(saved.state)
     return policy
 
 
-def _described(spec: WorldSpec) -> _Learned:
-    return _Learned(
-        name=spec.name,
-        agents=[_Agent(name=a.name, role=a.role, actions=list(a.actions)) for a in spec.agents],
-        goals=[
-            _Goal(human=g.human, name=g.name, weight=float(g.weight), features=list(g.features))
-            for g in spec.goals
-        ],
-        state_words=spec.state_words,
-        state_dtype=str(spec.state_dtype).removeprefix("torch."),  # type: ignore[arg-type]
-        horizon=spec.horizon,
-        features=asdict(spec.featurizer.shape),
-    )
+def _fixed(world: WorldModel, store: str) -> dict[str, JsonValue]:
+    """What a world must have in common with the one that was learned in.
 
-
-def _spec_of(learned: _Learned, here: WorldSpec) -> WorldSpec:
-    """The spec that the networks were built for, with what reads rows of the world at hand."""
-    return replace(
-        here,
-        name=learned.name,
-        agents=tuple(
-            AgentSpec(name=a.name, role=a.role, actions=tuple(a.actions)) for a in learned.agents
-        ),
-        goals=tuple(
-            Goal(human=g.human, name=g.name, weight=g.weight, features=tuple(g.features))
-            for g in learned.goals
-        ),
-    )
-
-
-def _check_fit(path: Path, body: _Body, here: WorldSpec, world: str | None) -> None:
-    """Refuse a world that the policy was not learned for.
-
-    Raises:
-        StorageError: if the policy was not learned for the world; the message names the first
-            difference.
+    Compact rows describe their world, so its goals and names may differ.
     """
-    recorded, actual = body.learned.model_dump(), _described(here).model_dump()
-    # Compact rows describe their world, so goals and names may differ.
-    fixed = ["agents", "horizon", "features", "state_words", "state_dtype"]
-    if body.world is not None:
-        fixed.append("goals")
-    else:
-        for side in (recorded, actual):
-            side["agents"] = [{**agent, "name": ""} for agent in side["agents"]]
-    for key in fixed:
-        if recorded[key] != actual[key]:
-            raise StorageError(
-                f"{path}: was learned in {recorded['name']!r}, which differs from this "
-                f"{here.name!r}: its {key} {_difference(recorded[key], actual[key])}"
-            )
-    if world != body.world:
-        raise StorageError(
-            f"{path}: was learned in {recorded['name']!r}, which differs from this {here.name!r}: "
-            "it starts in another state, or its first step leads elsewhere, or a later one does"
-        )
-
-
-def _difference(recorded: object, actual: object) -> str:
-    """First difference of two values, in words."""
-    if isinstance(recorded, list) and isinstance(actual, list):
-        if len(recorded) != len(actual):
-            return f"were {len(recorded)} in number, not {len(actual)}"
-        at = next(
-            i for i, (left, right) in enumerate(zip(recorded, actual, strict=True)) if left != right
-        )
-        return f"had {recorded[at]} in place {at}, not {actual[at]}"
-    return f"was {recorded}, not {actual}"
+    if store == "rows":
+        return identity(world)
+    spec = learner_spec(world, store)
+    return {
+        "horizon": spec.horizon,
+        "agents": [[agent.role, list(agent.actions)] for agent in spec.agents],
+        "features": asdict(spec.featurizer.shape),
+        "rows": [spec.state_words, str(spec.state_dtype)],
+    }

@@ -3,108 +3,86 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from empo_core.protocols import Weights, WorldModel
 from empo_core.runs.atomic import strict_json, write_file
 from empo_core.tables import report_table
 from empo_core.types import WorldSpec
 from empo_learning.report import csv_text
+from empo_learning.result import LearnedResult
+from empo_learning.saved_model import MODEL
 from empo_phase2.compare import Comparison
 from empo_phase2.params import Phase2Params
 from empo_phase2.pictures import Curve, draw
 from empo_phase2.policyfile import save_policy
 from empo_phase2.values import ValueEstimates
-from empo_phase2.world_checks import warning
-from empo_pictures.notebooks import NotebookReport
 from empo_theory.inspection import Inspection, InspectionScope, or_achieved, q_r_words
 from empo_worlds.ensemble import members_of
 
-POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase2Result(NotebookReport):
+class Phase2Result(LearnedResult):
     """The learned values or policy, and the record of the run.
 
     Attributes:
         params: The parameters of the run.
         spec: The run's world.
         played: What was learned in: the run's world, or an ensemble that starts with it.
-        steps: Training steps.
         env_steps: Steps of single environments.
-        seconds: How long training took.
         root: What is thought of the start (one row), in expectation over initial states.
         losses: The loss of each quantity, now and then.
-        doubts: Warnings of what was not learned well.
         weights: What the learner published last.
         comparison: How far values were from the right ones; None where that was not asked.
         assessed: What is thought of all situations of ``comparison``.
-        stage_ms: Milliseconds per training step of each stage of targets; empty if not measured.
         inspection: What is thought of states; see ``empo_theory.inspection.InspectableResult``.
     """
 
     params: Phase2Params
     spec: WorldSpec
     played: WorldModel
-    steps: int
     env_steps: int
-    seconds: float
     root: ValueEstimates
     losses: Curve
-    doubts: Sequence[str]
     weights: Weights
     inspection: Callable[[InspectionScope], Inspection]
     comparison: Comparison | None = None
     assessed: ValueEstimates | None = None
-    stage_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gap(self) -> dict[str, float]:
         """The last comparison; empty where there was none."""
-        history = self.comparison.history if self.comparison is not None else []
-        return dict(history[-1].metrics) if history else {}
-
-    def profile(self) -> dict[str, float]:
-        """Mean milliseconds per training step of each stage of target computation.
-
-        Raises:
-            ValueError: if ``reporting.profile_batching_interval`` was 0, so that nothing was
-                measured.
-        """
-        if not self.stage_ms:
-            raise ValueError(
-                "nothing was measured: set algorithm.params.reporting.profile_batching_interval"
-            )
-        return dict(self.stage_ms)
+        if self.comparison is None or not self.comparison.history:
+            return {}
+        return dict(self.comparison.history[-1][1])
 
     def summary(self) -> dict[str, Any]:
         """The result as JSON data."""
         return {
             "algorithm": "phase2",
             "world": self.spec.name,
-            "steps": self.steps,
+            "steps": self.record.steps,
             "env_steps": self.env_steps,
             "root": self._root(),
             "gap": self.gap or None,
             "losses": dict(self.losses[-1][1]) if self.losses else {},
-            "seconds": self.seconds,
-            "warnings": self._warnings(),
+            "seconds": self.record.seconds,
+            "warnings": list(self.warnings),
         }
 
     def report(self) -> RenderableType:
         """Tables for people."""
         tables: list[RenderableType] = [self._values(), self._robot(), self._goals()]
-        tables += [Text(f"warning: {text}", style="yellow") for text in self._warnings()]
-        return Group(*tables, *([self._gap_table()] if self.gap else []), self._effort())
+        gap = [self._gap_table()] if self.gap else []
+        return Group(*tables, *self.warning_texts(), *gap, self._effort())
 
     @property
     def world(self) -> WorldModel:
@@ -120,21 +98,15 @@ class Phase2Result(NotebookReport):
         """Write values, the policy, and curves as tables."""
         directory.mkdir(parents=True, exist_ok=True)
         write_file(directory / "values.json", strict_json(self._root()) + "\n")
-        save_policy(directory / POLICY, self.params, self.played, self.weights)
+        save_policy(directory / MODEL, self.params, self.played, self.weights)
         if self.losses:
             write_file(directory / "losses.csv", as_csv(self.losses))
         if self.comparison is not None and self.comparison.history:
-            gaps = [(gap.step, gap.metrics) for gap in self.comparison.history]
-            write_file(directory / "gap.csv", as_csv(gaps))
+            write_file(directory / "gap.csv", as_csv(self.comparison.history))
 
     def draw(self, directory: Path) -> None:
         """Write the curves as pictures."""
         draw(self.losses, self.comparison, self.assessed, directory)
-
-    def _warnings(self) -> list[str]:
-        """Of terminal states that robots are drawn to, and of what was not learned well."""
-        texts = (warning(member, self.params.theory) for member in members_of(self.played))
-        return [*(text for text in texts if text), *self.doubts]
 
     def _root(self) -> dict[str, Any]:
         root, achieved = self.root, self._achieved()
@@ -228,8 +200,8 @@ class Phase2Result(NotebookReport):
 
     def _effort(self) -> str:
         return (
-            f"{self.steps:,} training steps and {self.env_steps:,} environment steps in "
-            f"{self.seconds:.1f} s"
+            f"{self.record.steps:,} training steps and {self.env_steps:,} environment steps in "
+            f"{self.record.seconds:.1f} s"
         )
 
     def _columns(self, heading: str = "value") -> tuple[str, ...]:

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Shaped
 
-from empo_core.errors import CollectError
 from empo_core.protocols import Agent
 from empo_core.protocols.environments import EnvSpec
+from empo_learning.agent import observation_row
 from empo_rollout.collector import observation_tensor
 from empo_rollout.params import ComputeParams
 from empo_rollout.policy import ActorCritic, autocast
@@ -55,11 +55,15 @@ class RolloutAgent(Agent):
         Raises:
             CollectError: if the observation has not as many numbers as in the run.
         """
-        row = self._row(np.asarray(observation))
+        spec = self._spec.observations
+        row = observation_row(
+            np.asarray(observation), words=spec.words, dtype=spec.dtype, picture=spec.grid
+        )
+        rows = observation_tensor(row[None], torch.device("cpu"))
         options = None if mask is None else torch.from_numpy(np.asarray(mask, bool))[None]
         with autocast(self._compute):
             distribution, _, self._memory = self._policy.step(
-                row, self._memory, self._starts, self._index, options
+                rows, self._memory, self._starts, self._index, options
             )
         self._starts = torch.tensor([False])
         chosen = distribution.mode if self._deterministic else distribution.sample()
@@ -68,16 +72,3 @@ class RolloutAgent(Agent):
         if actions.is_discrete:
             return action.reshape(()) if len(actions.choices) == 1 else action
         return action.clip(actions.low, actions.high).astype(np.float32)
-
-    def _row(self, observation: Shaped[np.ndarray, "*shape"]) -> torch.Tensor:
-        """The observation as one row, pictures with their channels first."""
-        spec = self._spec.observations
-        if observation.dtype == object or observation.size != spec.words:
-            raise CollectError(
-                f"the observation has shape {observation.shape}, and the policy learned from "
-                f"{spec.words} numbers: flatten what is a dictionary with gymnasium.spaces.flatten"
-            )
-        if spec.grid is not None and observation.ndim == 3 and observation.shape != spec.grid:
-            observation = observation.transpose(2, 0, 1)
-        row = observation.astype(spec.dtype).reshape(1, -1)
-        return observation_tensor(row, torch.device("cpu"))

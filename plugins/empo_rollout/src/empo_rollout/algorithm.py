@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,9 @@ from empo_learning.compute import require_device
 from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
+from empo_learning.result import EvaluationRow
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
+from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_rollout.buffer import SegmentBuffer
 from empo_rollout.collector import RolloutCollector, build_normaliser
@@ -42,10 +43,10 @@ from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
 from empo_rollout.policy import ActorCritic, ObservationNormalisation, blank_policy, build_policy
-from empo_rollout.policyfile import POLICY, load_policy
+from empo_rollout.policyfile import load_policy
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
-from empo_rollout.result import Mark, RolloutResult
+from empo_rollout.result import RolloutResult
 from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
 from empo_world_environments.params import PowerReward, WorldParams
@@ -179,18 +180,17 @@ class RolloutAlgorithm(Algorithm):
         policy.normalisation = _normalisation(collector.normaliser)
         policy.to(device)
         return RolloutResult(
+            record=loop.record,
+            evaluations=[EvaluationRow(steps, {}, done) for steps, done in learner.evaluations],
+            reporting=reporting,
+            time_shares=timers.shares(),
+            part_ms=timers.mean_ms(learner.iteration),
+            action_repeat=env_spec.action_repeat,
             policy=policy,
             params=params.policy,
             env_spec=env_spec,
             iterations=learner.iteration,
-            history=[
-                Mark(steps, seconds, *(math.nan if mean is None else mean for mean in means))
-                for (steps, *means), seconds in zip(learner.history, loop.lines, strict=True)
-            ],
-            evaluations=learner.evaluations,
             reasons=learner.episode_statistics.reasons,
-            time_shares=timers.shares(),
-            reporting=reporting,
             humans_of=context.world if _humans_learn(params) else None,
             warnings=[
                 *warnings_before(params, plan, env_spec),
@@ -229,7 +229,7 @@ class RolloutAlgorithm(Algorithm):
         Raises:
             StorageError: if the run left no policy.
         """
-        path = context.directory / RESULTS / POLICY
+        path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
             return load_policy(path, env_spec).policy
         policy = build_policy(self._params.policy, env_spec, generator=torch.Generator())

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.protocols import PlayedEpisodes
 from empo_core.protocols.environments import VectorEnv
 from empo_environments.normalisation import Normaliser
 from empo_learning.randomness import seeded
@@ -22,35 +20,8 @@ from empo_rollout.policy import ActorCritic, autocast
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    """Statistics of an evaluation's episodes; with several agents, each one's part is an episode.
-
-    Attributes:
-        episodes: How many were played.
-        mean_return: Mean sum of rewards.
-        standard_error: Of that mean.
-        min_return: The least.
-        max_return: The greatest.
-        mean_length: Mean number of steps.
-        reasons: Share of the episodes that ended for each reason.
-    """
-
-    episodes: int
-    mean_return: float
-    standard_error: float
-    min_return: float
-    max_return: float
-    mean_length: float
-    reasons: dict[str, float]
-
-    def metrics(self) -> dict[str, float]:
-        """Numbers for trackers."""
-        return {
-            "eval/return_mean": self.mean_return,
-            "eval/return_standard_error": self.standard_error,
-            "eval/length_mean": self.mean_length,
-        }
+UNFINISHED = "unfinished"
+"""Reason of episodes that had not ended when waiting ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,39 +40,8 @@ class EvaluationPlan:
     deterministic: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes:
-    """Outcomes of episodes that have begun.
-
-    Attributes:
-        agent: Index of the agent within its environment.
-        returns: Sum of rewards.
-        lengths: Steps.
-        reasons: Index into ``EnvSpec.reasons``; -1 where an episode has not ended.
-    """
-
-    agent: Int[np.ndarray, " episode"]
-    returns: Float[np.ndarray, " episode"]
-    lengths: Int[np.ndarray, " episode"]
-    reasons: Int[np.ndarray, " episode"]
-
-    def statistics(self, reasons: Sequence[str]) -> Evaluation:
-        """Statistics of the episodes, with shares of reasons by name."""
-        size = self.returns.size
-        spread = float(self.returns.std(ddof=1)) if size > 1 else 0.0
-        return Evaluation(
-            episodes=size,
-            mean_return=float(self.returns.mean()),
-            standard_error=spread / math.sqrt(size),
-            min_return=float(self.returns.min()),
-            max_return=float(self.returns.max()),
-            mean_length=float(self.lengths.mean()),
-            reasons={name: float((self.reasons == i).mean()) for i, name in enumerate(reasons)},
-        )
-
-
 @torch.no_grad()
-def outcomes(
+def play(
     policy: ActorCritic,
     vector: VectorEnv,
     plan: EvaluationPlan,
@@ -110,8 +50,8 @@ def outcomes(
     compute: ComputeParams,
     device: torch.device,
     normaliser: Normaliser | None = None,
-) -> Outcomes:
-    """Play so many episodes with each agent of each environment.
+) -> list[PlayedEpisodes]:
+    """So many episodes of each agent of each environment, by the agent's name.
 
     As many with each, whether they are short or long: taking whichever ends first would count
     short ones too often. ``vector`` are fresh environments, of one block, and stay open.
@@ -129,7 +69,7 @@ def _played(
     plan: EvaluationPlan,
     device: torch.device,
     normaliser: Normaliser | None,
-) -> Outcomes:
+) -> list[PlayedEpisodes]:
     env_spec = vector.spec
     count, num_agents = plan.episodes_each, env_spec.num_agents
     agent = torch.arange(num_agents, device=device) % len(env_spec.agents)
@@ -167,6 +107,19 @@ def _played(
             int((count - number).sum()),
             num_agents * count,
         )
-    begun = lengths > 0
-    index = np.broadcast_to(np.arange(num_agents)[:, None] % len(env_spec.agents), lengths.shape)
-    return Outcomes(index[begun], returns[begun], lengths[begun], why[begun])
+    reasons = [*env_spec.reasons, UNFINISHED]  # The latter at -1.
+    played = []
+    for index, name in enumerate(env_spec.agents):
+        mine = (lengths > 0) & (np.arange(num_agents) % len(env_spec.agents) == index)[:, None]
+        if not mine.any():
+            continue  # An agent that never acted.
+        counts = np.bincount(why[mine] % len(reasons), minlength=len(reasons))
+        played.append(
+            PlayedEpisodes(
+                group={"agent": name},
+                returns=returns[mine],
+                lengths=lengths[mine],
+                ends={name: int(n) for name, n in zip(reasons, counts, strict=True) if n},
+            )
+        )
+    return played

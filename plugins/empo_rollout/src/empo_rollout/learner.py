@@ -9,21 +9,20 @@ from dataclasses import asdict
 
 import torch
 
-from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
-from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.distributed import Group
 from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
+from empo_learning.evaluation.returns import GroupReturns, returns_of
 from empo_learning.learner import Evaluated, EvaluationInterrupted, Learner
 from empo_learning.randomness import seeded
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
-from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
+from empo_rollout.player import RolloutPlayer
 from empo_rollout.policy import ActorCritic
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
@@ -38,9 +37,7 @@ class RolloutLearner(Learner):
     Attributes:
         iteration: Rollouts learned from so far.
         steps: Steps of all agents so far, over all ranks.
-        history: Steps, mean return and mean length of the newest episodes, at each line of the
-            log; None before any episode has ended.
-        evaluations: Iteration, steps and outcome of each evaluation.
+        evaluations: Steps and returns of each evaluation.
         episode_statistics: As of the newest line of the log, over all ranks.
         watch: Looks at rollouts for what to warn of.
     """
@@ -68,8 +65,7 @@ class RolloutLearner(Learner):
         self._shares: Mapping[str, float] = {}
         self.iteration = self.steps = 0
         self.total_steps = params.total_steps
-        self.history: BoundedCurve[tuple[int, float | None, float | None]] = BoundedCurve()
-        self.evaluations: list[tuple[int, int, Evaluation]] = []
+        self.evaluations: list[tuple[int, GroupReturns]] = []
         self.episode_statistics = episodes.statistics()
 
     @property
@@ -123,7 +119,6 @@ class RolloutLearner(Learner):
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update, and about episodes."""
         self.episode_statistics = ended = self._episodes.statistics(self._group)
-        self.history.append((self.steps, ended.mean_return, ended.mean_length))
         numbers = {**self._numbers, **ended.metrics(), "time/iteration": float(self.iteration)}
         environments = seconds.get("rollout/env", 0.0) + seconds.get("rollout/send", 0.0)
         if environments:
@@ -149,9 +144,14 @@ class RolloutLearner(Learner):
         evaluation = self._group.shared(evaluation)
         if evaluation is None:
             raise EvaluationInterrupted
-        self.evaluations.append((self.iteration, self.steps, evaluation))
+        self.evaluations.append((self.steps, evaluation))
         log.info("evaluation after %s steps: %s", f"{self.steps:,}", evaluation)
-        return Evaluated(evaluation.metrics(), evaluation.mean_return)
+        numbers = {
+            "eval/return_mean": evaluation.mean_return,
+            "eval/return_standard_error": evaluation.standard_error,
+            "eval/length_mean": evaluation.mean_length,
+        }
+        return Evaluated(numbers, evaluation.mean_return)
 
     def state_dict(self, *, midway: bool) -> StateDict:
         """State that all ranks share, and the state of each rank.
@@ -168,8 +168,7 @@ class RolloutLearner(Learner):
         return {
             "iteration": self.iteration,
             "steps": self.steps,
-            "history": self.history.state_dict(),
-            "evaluations": [[i, n, asdict(evaluation)] for i, n, evaluation in self.evaluations],
+            "evaluations": [[steps, asdict(returns)] for steps, returns in self.evaluations],
             "policy": self._policy.state_dict(),
             "ranks": self._group.gathered(rank_state),
         }
@@ -185,8 +184,9 @@ class RolloutLearner(Learner):
         self.iteration = whole_number(state_dict["iteration"])
         self.steps = whole_number(state_dict["steps"])
         self._line_steps = self.steps
-        self.history.load_state_dict(state_dict["history"])
-        self.evaluations = [(i, n, Evaluation(**data)) for i, n, data in state_dict["evaluations"]]
+        self.evaluations = [
+            (steps, GroupReturns(**data)) for steps, data in state_dict["evaluations"]
+        ]
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(rank_state["updater"])
         if rank >= len(ranks):
@@ -210,31 +210,19 @@ class RolloutLearner(Learner):
             return False
         return self._collector.load_state_dict(collector)
 
-    def _played(self, episodes: int) -> Evaluation:
+    def _played(self, episodes: int) -> GroupReturns:
+        """Returns of about so many episodes of all agents together."""
+        player = RolloutPlayer(
+            self._params,
+            self._environments,
+            self._policy,
+            device=self._group.device(self._params.compute.device),
+            normaliser=self._collector.normaliser,
+        )
         seed = stream(self._seed, Stream.EVALUATION, self.iteration)
         with seeded(seed):
-            return self._outcomes(episodes, seed_of(seed))
-
-    def _outcomes(self, episodes: int, seed: int) -> Evaluation:
-        vector, episodes_each = self._environments.evaluation(episodes)
-        try:
-            outcome = outcomes(
-                self._policy,
-                vector,
-                EvaluationPlan(
-                    episodes_each=episodes_each,
-                    most_steps=self._params.reporting.evaluation_steps,
-                    deterministic=self._params.reporting.deterministic,
-                ),
-                seed=seed,
-                compute=self._params.compute,
-                device=self._group.device(self._params.compute.device),
-                normaliser=self._collector.normaliser,
-            )
-            return outcome.statistics(vector.spec.reasons)
-        finally:
-            with best_effort("closing the environments of an evaluation"):
-                vector.close()
+            played = player.play(episodes=-(-episodes // len(player.members)), seed=seed_of(seed))
+        return returns_of(played, {})
 
 
 def status(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:

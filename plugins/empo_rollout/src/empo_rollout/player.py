@@ -1,23 +1,19 @@
-"""Episodes of a finished or interrupted run, in environments of its own."""
+"""Episodes of a run, while it learns and afterwards, in environments of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
+from empo_environments.normalisation import Normaliser
 from empo_rollout.agent import RolloutAgent
-from empo_rollout.evaluation import EvaluationPlan, outcomes
+from empo_rollout.evaluation import EvaluationPlan, play
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.policy import ActorCritic
-
-UNFINISHED = "unfinished"
-"""Reason of episodes that had not ended when waiting ended."""
 
 
 class RolloutPlayer(EpisodePlayer):
@@ -27,10 +23,26 @@ class RolloutPlayer(EpisodePlayer):
     """
 
     def __init__(
-        self, params: RolloutParams, environments: EnvironmentFactory, policy: ActorCritic
+        self,
+        params: RolloutParams,
+        environments: EnvironmentFactory,
+        policy: ActorCritic,
+        *,
+        device: torch.device | None = None,
+        normaliser: Normaliser | None = None,
     ) -> None:
-        """Prepare; no environment is made yet."""
+        """Prepare; no environment is made yet.
+
+        Args:
+            params: Of the run.
+            environments: Makes its environments.
+            policy: Who acts.
+            device: Where the policy is; None: on the CPU.
+            normaliser: Normalises observations for a policy that does not do so itself.
+        """
         self._params, self._environments, self._policy = params, environments, policy
+        self._device, self._normaliser = device or torch.device("cpu"), normaliser
+        self.members = environments.spec.agents
 
     def play(
         self, *, episodes: int, seed: int, max_steps: int | None = None
@@ -41,52 +53,31 @@ class RolloutPlayer(EpisodePlayer):
         stands.
         """
         reporting = self._params.reporting
-        agents = self._environments.spec.agents
-        vector, episodes_each = self._environments.evaluation(episodes * len(agents))
+        vector, episodes_each = self._environments.evaluation(episodes * len(self.members))
         plan = EvaluationPlan(
             episodes_each=episodes_each,
             most_steps=reporting.evaluation_steps if max_steps is None else max_steps,
             deterministic=reporting.deterministic,
         )
         try:
-            outcome = outcomes(
+            return play(
                 self._policy,
                 vector,
                 plan,
                 seed=seed,
                 compute=self._params.compute,
-                device=torch.device("cpu"),
+                device=self._device,
+                normaliser=self._normaliser,
             )
-            reasons = [*vector.spec.reasons, UNFINISHED]  # At -1.
         finally:
-            with best_effort("closing the environments"):
+            with best_effort("closing the environments of an evaluation"):
                 vector.close()
-        played = []
-        for index, name in enumerate(agents):
-            mine = outcome.agent == index
-            if not mine.any():
-                continue  # An agent that never acted.
-            counts = np.bincount(outcome.reasons[mine] % len(reasons), minlength=len(reasons))
-            played.append(
-                PlayedEpisodes(
-                    group={"agent": name},
-                    returns=outcome.returns[mine],
-                    lengths=outcome.lengths[mine],
-                    ends={name: int(n) for name, n in zip(reasons, counts, strict=True) if n},
-                )
-            )
-        return played
 
-    def agent(self, member: str | None = None) -> RolloutAgent:
-        """One agent of the environments; see ``EpisodePlayer.agent``."""
-        spec = self._environments.spec
-        name = spec.agents[0] if member is None else member
-        if name not in spec.agents:
-            raise ConfigError(f"there is no agent {name!r}; there are {', '.join(spec.agents)}")
+    def _agent(self, number: int) -> RolloutAgent:
         return RolloutAgent(
             self._policy,
-            spec,
-            spec.agents.index(name),
+            self._environments.spec,
+            number,
             self._params.compute,
             deterministic=self._params.reporting.deterministic,
         )

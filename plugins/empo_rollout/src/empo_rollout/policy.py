@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -439,14 +439,21 @@ class ObservationNormalisation(nn.Module):
 
     mean: Tensor
     variance: Tensor
+    clip: Tensor
 
     def __init__(
-        self, mean: Float[Tensor, " word"], variance: Float[Tensor, " word"], clip: float
+        self, mean: Float[Tensor, " word"], variance: Float[Tensor, " word"], clip: float | Tensor
     ) -> None:
         super().__init__()
-        self.clip = clip
         self.register_buffer("mean", mean)
         self.register_buffer("variance", variance)
+        self.register_buffer("clip", torch.as_tensor(clip, dtype=mean.dtype))
+
+    @classmethod
+    def within(cls, policy: Mapping[str, Tensor]) -> ObservationNormalisation | None:
+        """The normalisation in the state dictionary of a policy; None: observations stay."""
+        names = [f"normalisation.{name}" for name in ("mean", "variance", "clip")]
+        return cls(*(policy[name] for name in names)) if names[0] in policy else None
 
     def forward(self, observation: Float[Tensor, "*batch word"]) -> Float[Tensor, "*batch word"]:
         """Normalised observations, float32."""

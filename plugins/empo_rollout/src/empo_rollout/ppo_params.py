@@ -35,7 +35,7 @@ class PpoParams(Config):
 class GoalPpoParams(Config):
     """Humans as a run of ``rollout`` with ``learners: humans`` left them."""
 
-    file: ConfigPath = Field(description="The run's directory, or its results/policy.safetensors.")
+    file: ConfigPath = Field(description="The run's directory, or its results/model.safetensors.")
     exploration: float = Field(
         0.0, ge=0, le=1, description="Share of the time in which humans act evenly at random."
     )
@@ -44,7 +44,7 @@ class GoalPpoParams(Config):
 class SelfPlayParams(Config):
     """Humans who pursue some of their goals as agents of a run of ``rollout`` learned to act."""
 
-    file: ConfigPath = Field(description="The run's directory, or its results/policy.safetensors.")
+    file: ConfigPath = Field(description="The run's directory, or its results/model.safetensors.")
     goals: list[str] = Field(min_length=1, description="Names of the goals that they pursue so.")
     others: HumanPriorRef = Field(
         description="Human prior for all other goals, and for goals that are achieved."

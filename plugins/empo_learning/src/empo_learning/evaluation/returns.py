@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
@@ -13,33 +15,44 @@ from empo_core.errors import CollectError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_learning.statistics import interval
 
+NOBODY = "no agent acted in any episode, so there is nothing to evaluate"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReturns:
+class ReturnSummary:
+    """Returns and lengths of some episodes.
+
+    Attributes:
+        episodes: How many were played.
+        mean_return: Mean sum of rewards.
+        standard_error: Of that mean.
+        min_return: The least.
+        max_return: The greatest.
+        mean_length: Mean number of steps.
+    """
+
+    episodes: int
+    mean_return: float
+    standard_error: float
+    min_return: float
+    max_return: float
+    mean_length: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReturns(ReturnSummary):
     """Returns of the episodes of one group.
 
     Attributes:
         group: The group by heading, e.g. ``{"agent": "pursuer_0"}``.
-        episodes: How many were played.
-        mean_return: Mean sum of rewards.
-        standard_error: Of that mean; 0 with one episode.
         interval: 95 % confidence interval of the mean return, by Student's t distribution; None
             with one episode.
-        min_return: The least.
-        max_return: The greatest.
-        mean_length: Mean number of steps.
-        mean_length_standard_error: Of that mean; 0 with one episode.
+        mean_length_standard_error: Of the mean length; 0 with one episode.
         ends: Share of the episodes that ended for each reason.
     """
 
     group: dict[str, str]
-    episodes: int
-    mean_return: float
-    standard_error: float
     interval: tuple[float, float] | None
-    min_return: float
-    max_return: float
-    mean_length: float
     mean_length_standard_error: float
     ends: dict[str, float]
 
@@ -69,26 +82,37 @@ def evaluate_returns(
     """
     played = player.play(episodes=episodes, seed=seed, max_steps=max_steps)
     if not played:
-        raise CollectError("no agent acted in any episode, so there is nothing to evaluate")
-    return ReturnEvaluation(episodes=episodes, seed=seed, groups=tuple(map(_returns, played)))
+        raise CollectError(NOBODY)
+    groups = tuple(returns_of([group], group.group) for group in played)
+    return ReturnEvaluation(episodes=episodes, seed=seed, groups=groups)
 
 
-def _returns(played: PlayedEpisodes) -> GroupReturns:
-    mean, error = _mean(played.returns)
-    half_width = float(interval(played.returns)[1])
-    length, length_error = _mean(played.lengths)
-    count = len(played.returns)
+def returns_of(played: Sequence[PlayedEpisodes], group: Mapping[str, str]) -> GroupReturns:
+    """Returns of the episodes of some groups together, as those of one.
+
+    Raises:
+        CollectError: if there are no episodes, because no agent ever acted.
+    """
+    if not played:
+        raise CollectError(NOBODY)
+    returns = np.concatenate([part.returns for part in played])
+    lengths = np.concatenate([part.lengths for part in played])
+    ends = sum((Counter(part.ends) for part in played), Counter[str]())
+    mean, error = _mean(returns)
+    half_width = float(interval(returns)[1])
+    length, length_error = _mean(lengths)
+    count = len(returns)
     return GroupReturns(
-        group=dict(played.group),
+        group=dict(group),
         episodes=count,
         mean_return=mean,
         standard_error=error,
         interval=None if math.isnan(half_width) else (mean - half_width, mean + half_width),
-        min_return=float(played.returns.min()),
-        max_return=float(played.returns.max()),
+        min_return=float(returns.min()),
+        max_return=float(returns.max()),
         mean_length=length,
         mean_length_standard_error=length_error,
-        ends={name: number / count for name, number in played.ends.items()},
+        ends={name: number / count for name, number in ends.items()},
     )
 
 

@@ -8,8 +8,9 @@ from empo_core.errors import StorageError
 from empo_core.protocols import WorldModel
 from empo_core.runs.directory import CONFIG, RESULTS, existing_run
 from empo_core.world_content import difference, identity
+from empo_learning.saved_model import MODEL
 from empo_rollout.empowerment.playback import LearnedHumans
-from empo_rollout.policyfile import POLICY, check_fit, load_policy
+from empo_rollout.policyfile import check_fit, load_policy
 from empo_rollout.ppo_params import GoalPpoParams
 from empo_world_environments.vector import WorldVectorEnv
 
@@ -29,7 +30,7 @@ class GoalPpo(LearnedHumans):
         if saved.world is None:
             raise StorageError(
                 f"{path}: holds no humans; give a run of 'rollout' with learners: humans that has "
-                f"finished, or its {RESULTS}/{POLICY}"
+                f"finished, or its {RESULTS}/{MODEL}"
             )
         differs = difference(saved.world, identity(world))
         if differs is not None:
@@ -47,4 +48,4 @@ class GoalPpo(LearnedHumans):
 
 def policy_path(path: Path) -> Path:
     """The file of a policy, given as such or as the directory of its run."""
-    return existing_run(path) / RESULTS / POLICY if (path / CONFIG).is_file() else path
+    return existing_run(path) / RESULTS / MODEL if (path / CONFIG).is_file() else path
