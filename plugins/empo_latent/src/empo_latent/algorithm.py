@@ -19,7 +19,7 @@ from empo_core.types import CandidateBatch
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.environments.tasks import Task, tasks_of
-from empo_latent.learner import LatentLearner
+from empo_latent.learner import LatentLearner, RunComponents
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -27,7 +27,6 @@ from empo_latent.planner import discounts, planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult, evaluation_rows, newest_videos
-from empo_latent.run_components import RunComponents
 from empo_latent.types import MultiTaskSpec
 from empo_latent.update import Updater, num_candidates
 from empo_learning.allocator import keep_freed_memory

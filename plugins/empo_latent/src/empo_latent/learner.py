@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,40 @@ from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
-from empo_latent.environments.task_vector import TaskStep
+from empo_latent.controller import Controller
+from empo_latent.environments.task_vector import TaskStep, TaskVector
+from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import Evaluation, evaluate_actors, score_of
+from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planner import discounts
-from empo_latent.run_components import RunComponents
+from empo_latent.planner import Planner, discounts
+from empo_latent.replay import Replay
+from empo_latent.update import Updater
+from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.finite import LARGE
 from empo_learning.learner import Evaluated, Learner
 from empo_learning.randomness import seeded
+from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
 
 TIMERS = ("act", "environment", "update", "replay")
 """Names of what ``advance`` spends its time on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComponents:
+    """The moving parts of a run."""
+
+    model: LatentModel
+    planner: Planner
+    updater: Updater
+    controller: Controller
+    tasks: Sequence[Task]
+    vector: TaskVector
+    replay: Replay
+    episodes: EpisodeReturns
+    timers: Timers
 
 
 class LatentLearner(Learner):
