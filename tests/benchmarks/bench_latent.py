@@ -76,7 +76,7 @@ PARTS: Mapping[str, tuple[Any, str]] = {
     "reward loss": (update, "reward_errors"),
     "candidates": (update, "imagine"),
     "targets": (update, "action_values"),
-    "value loss": (update, "value_errors"),
+    "value loss": (update.Estimates, "errors"),
     "policy loss": (Updater, "policy_loss"),
     "backward": (Tensor, "backward"),
     "clip gradients": (nn.utils, "clip_grad_norm_"),

@@ -167,7 +167,7 @@ everything = {
     "policy_loss": {"params": {"trust_region": {}}},
 }
 compiled, plain = (learned(each, updates, **everything) for each in (True, False))
-agree(compiled, plain, 1e-4)
+agree(compiled, plain, 1e-3)
 assert_all_changes(plain[2])
 undisturbed = learned(False, updates, halved=False, **everything)
 assert undisturbed[2][-1]["value/td_mean"] != plain[2][-1]["value/td_mean"]

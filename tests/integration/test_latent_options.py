@@ -56,7 +56,6 @@ LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "encoder.layers": ({}, {"encoder": {"layers": 3}}),
     "encoder.width": ({}, {"encoder": {"width": 9}}),
     "encoder.average_rate": ({}, {"encoder": {"average_rate": 0.5}}),
-    "encoder.consistency_coef": ({}, {"encoder": {"consistency_coef": 1.0}}),
     "latents.size": ({}, {"latents": {"size": 12}}),
     "latents.group": ({}, {"latents": {"group": 2}}),
     "latents.width": ({}, {"latents": {"width": 9}}),
@@ -78,8 +77,7 @@ LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "value.dropout": ({}, {"value": {"dropout": 0.5}}),
     "value.target_rate": ({}, {"value": {"target_rate": 0.5}}),
     "value.coef": ({}, {"value": {"coef": 1.0}}),
-    "value.bootstrap: min": ({}, {"value": {"bootstrap": "min"}}),
-    "value.bootstrap: pair": ({}, {"value": {"bootstrap": "pair"}}),
+    "value.bootstrap": ({}, {"value": {"bootstrap": "pair"}}),
     "value.dynamics: min": ({}, {"value": {"dynamics": "min"}}),
     "value.dynamics: max": ({}, {"value": {"dynamics": "max"}}),
     "value.average": ({}, {"value": {"average": "cross_entropy"}}),
@@ -136,7 +134,7 @@ PLANNING = {
 ELSEWHERE = {
     "encoder.channels": "test_encoders.py",
     "encoder.shift": "test_encoders.py",
-    "latents.task_size": "test_network_inputs.py",
+    "latents.task_size": "test_task_embedding.py",
     "learning.horizon": "test_a_longer_horizon_reads_more_of_each_sequence",
     "learning.updates_per_step": "test_latent_learning.py",
 }

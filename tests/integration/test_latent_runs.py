@@ -370,38 +370,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"policy_loss": "distill", "collection": {"acting": "policy"}},
         "policy_loss: .*planner",
     ),
-    "optimism nobody asks": (
-        {"optimistic_loss": "awr", "collection": {"acting": "policy"}},
-        "optimistic_loss",
-    ),
-    "optimism without proposals": (
-        {"optimistic_loss": "awr", "planner": {"policy_plans": 0}},
-        "optimistic_loss: .*plans",
-    ),
-    "too many threads": ({"collection": {"env_threads": 2}}, "collection.env_threads"),
-    "tasks without environments": (
-        {
-            "tasks": [
-                "gymnasium/Pendulum-v1",
-                "gymnasium/MountainCarContinuous-v0",
-            ],
-            "reward": {"episodic": True},
-        },
-        "num_envs",
-    ),
-    "too little memory": ({"replay": {"capacity": 2}}, "replay.capacity"),
-    "too little memory for each": (
-        {"num_envs": 3, "replay": {"capacity": 8}},
-        r"replay.capacity: .*num_envs: 3.* 9",
-    ),
-    "more judges than heads": (
-        {"planner": {"value_heads": 3}},
-        "planner.value_heads: 3 .*value.heads is 2",
-    ),
-    "more critics than heads": (
-        {"imagination": {"value_heads": 3}},
-        "imagination.value_heads: 3 .*value.heads is 2",
-    ),
     "critics that nobody asks": (
         {"policy_loss": "distill", "imagination": {"value_heads": 1}},
         "imagination.value_heads: .*policy loss",

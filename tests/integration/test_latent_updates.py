@@ -41,7 +41,7 @@ AGENT: dict[str, Any] = {
         {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 20}},
     ],
     "num_envs": 2,
-    "encoder": {"width": 8, "average_rate": 0.05, "consistency_coef": 1.0},
+    "encoder": {"width": 8, "average_rate": 0.05},
     "latents": {"size": 8, "group": 4, "width": 8, "heads": 2, "task_size": 3},
     "bins": {"number": 11},
     "reward": {"heads": 2, "episodic": True},
@@ -173,7 +173,6 @@ MIXES: dict[str, dict[str, Any]] = {
 TABLE = {
     # As in section B of the specification: which networks each loss teaches.
     "consistency": {"dynamics", "encoder", "task"},
-    "encoder_consistency": {"encoder", "task"},
     "reward": {"reward", "dynamics", "encoder", "task"},
     "termination": {"termination", "dynamics", "encoder", "task"},
     "value": {"value", "dynamics", "encoder", "task"},
@@ -185,7 +184,6 @@ def with_only(loss: str, params: LatentParams) -> LatentParams:
     """The same, but of the model's losses only this one counts."""
     coefs = {
         "consistency": ("latents", "consistency_coef"),
-        "encoder_consistency": ("encoder", "consistency_coef"),
         "reward": ("reward", "coef"),
         "termination": ("reward", "termination_coef"),
         "value": ("value", "coef"),

@@ -23,7 +23,7 @@ TINY: dict[str, Any] = {
     "tasks": ["gymnasium/SwingingPendulum-v0"],
     "policy_loss": {"name": "awr", "params": {"normaliser": "running_scale"}},
     "collection": {"seed_steps": 30, "seed_updates": 2},
-    "encoder": {"width": 8, "average_rate": 0.05, "consistency_coef": 1.0},
+    "encoder": {"width": 8, "average_rate": 0.05},
     "latents": {"size": 8, "group": 4, "width": 8},
     "reward": {"episodic": True},
     "auxiliary": {"discounts": [0.5]},

@@ -32,7 +32,7 @@ KEYS: dict[str, list[tuple[str | int, ...]]] = {
     "latent": [
         ("learner", "steps"),
         ("learner", "updater", "model", "0", "exp_avg_sq"),
-        ("learner", "vector", "seed"),
+        ("learner", "vector", "tasks", 0, "seeds", 0),
     ],
 }
 """Keys that the quick tests change; the slow one changes every key."""

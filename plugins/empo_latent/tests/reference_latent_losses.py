@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-from empo_latent.params.networks import Heads
+from empo_latent.params import Heads, LatentParams
 from empo_latent.types import SequenceBatch
 
 JOINED: Mapping[Heads, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
@@ -96,8 +95,6 @@ def losses_reference(
             )
             error = float((after - aims[t + 1, b]).square().mean())
             terms["consistency"].append(factor * error)
-            error = float((z[t + 1, b] - after).square().mean())
-            terms["encoder_consistency"].append(factor * error)
             reward = sequences.reward[t, b, 0]
             errors = [
                 cross_entropy_reference(model, logits, reward)

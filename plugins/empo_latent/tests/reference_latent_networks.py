@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from empo_latent.networks.ensemble import MlpEnsemble
-from empo_latent.networks.functions import simnorm
+from empo_latent.networks.ensemble import MlpEnsemble, simnorm
 from empo_latent.networks.model import LatentModel
 
 Layer = TypeVar("Layer", nn.Linear, nn.LayerNorm)

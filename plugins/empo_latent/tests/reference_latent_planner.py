@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from empo_latent.params.networks import Heads
-from empo_latent.params.planner import PlannerParams
+from empo_latent.params import Heads, PlannerParams
 from empo_latent.planner import Noise
 
 

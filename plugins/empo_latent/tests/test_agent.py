@@ -156,7 +156,7 @@ def test_discounts_follow_the_length_of_episodes_unless_given() -> None:
     rule = {"denominator": 10.0, "minimum": 0.6, "maximum": 0.97}
     ours = LatentParams.model_validate({**PARAMS, "discount": rule})
     assert discounts(ours, spec) == pytest.approx([0.6, 0.95, 0.97, 0.97])
-    with pytest.raises(ValueError, match=r"discount .*gamma"):
+    with pytest.raises(ValueError, match=r"discount: .*gamma"):
         LatentParams.model_validate({**PARAMS, "discount": rule, "gamma": 0.5})
     with pytest.raises(ValueError, match=r"minimum \(0.99\) .*maximum \(0.9\)"):
         LatentParams.model_validate({**PARAMS, "discount": {"minimum": 0.99, "maximum": 0.9}})

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_latent.networks.encoders import Encoder, shifted
-from empo_latent.params.networks import EncoderParams, LatentSpaceParams
+from empo_latent.params import EncoderParams, LatentSpaceParams
 from empo_latent.types import MultiTaskSpec
 
 SIDE = 40

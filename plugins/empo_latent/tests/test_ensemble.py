@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from reference_latent_networks import reference_ensemble
 from torch import Tensor, nn
 
-from empo_latent.networks import ensemble as module
-from empo_latent.networks.ensemble import BLOCK, MlpEnsemble
-from empo_latent.networks.functions import simnorm
-
-WAYS = ["one by one", "together"]
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Evaluation path of the heads: the one for CPUs without compilation, or the general one."""
-    if request.param == "together":
-        monkeypatch.setattr(module, "by_hand", lambda x: False)
-    return str(request.param)
+from empo_latent.networks.ensemble import BLOCK, MlpEnsemble, mish, simnorm
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -49,7 +38,6 @@ FINALS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("heads", "split", "options"), list(itertools.product([1, 3], [False, True], FINALS))
 )
@@ -82,30 +70,16 @@ def layer_by_layer(ensemble: MlpEnsemble) -> Iterator[nn.Parameter]:
             yield from (ensemble.scales[index], ensemble.shifts[index])
 
 
-@pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("split", [False, True])
-def test_rows_beyond_a_block_are_treated_alike(heads: int, split: bool) -> None:
-    ours, rows = made(heads), BLOCK + 3
-    plain = reference_ensemble(ours)
-    x = normal(heads, rows, 5, seed=1) if split else normal(rows, 5, seed=1)
-
-    found, expected = ours(x, split=split), plain(x, split=split)
-
-    torch.testing.assert_close(found, expected)
-    for result in (found, expected):
-        result.square().sum().backward()
-    torch.testing.assert_close(ours.weights[0].grad[-1], plain.networks[-1][0].weight.grad)
-
-
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("batch", [(), (0,), (4,), (2, 3, 4)])
+@pytest.mark.parametrize("batch", [(), (0,), (4,), (2, 3, 4), (BLOCK + 3,)])
 def test_inputs_have_any_number_of_axes(batch: tuple[int, ...]) -> None:
-    found = made()(normal(*batch, 5))
+    ensemble, x = made(), normal(*batch, 5)
+
+    found = ensemble(x)
 
     assert found.shape == (3, *batch, 6)
+    torch.testing.assert_close(found, reference_ensemble(ensemble)(x))
 
 
-@pytest.mark.usefixtures("way")
 def test_single_heads_see_only_what_is_theirs() -> None:
     x = normal(3, 4, 5).requires_grad_()
 
@@ -115,7 +89,6 @@ def test_single_heads_see_only_what_is_theirs() -> None:
     assert x.grad.flatten(1).any(1).tolist() == [False, True, False]
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("chosen", [[2], [0, 2], [2, 1], [1, 1]])
 def test_chosen_heads_say_what_they_say_among_all(split: bool, chosen: list[int]) -> None:
@@ -170,7 +143,6 @@ def test_weights_are_drawn_with_the_given_generator_alone() -> None:
     assert not torch.equal(one.weights[0], other.weights[0])
 
 
-@pytest.mark.usefixtures("way")
 def test_dropout_leaves_out_a_share_of_the_first_layer_in_training() -> None:
     generator = torch.Generator().manual_seed(0)
     ensemble = MlpEnsemble(2, 3, [], 5000, dropout=0.2, generator=generator)
@@ -185,7 +157,6 @@ def test_dropout_leaves_out_a_share_of_the_first_layer_in_training() -> None:
     assert torch.equal(ensemble(torch.zeros(2, 3)), torch.ones(2, 2, 5000))
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("layers", [1, 2])
 def test_dropout_comes_before_the_first_normalisation_and_nowhere_else(layers: int) -> None:
     """Normalised, what was left out is the same anywhere in a row, but not 0."""
@@ -206,3 +177,69 @@ def test_dropout_comes_before_the_first_normalisation_and_nowhere_else(layers: i
 def test_a_function_without_a_plain_version_is_refused() -> None:
     with pytest.raises(TypeError, match=r"tanh"):
         reference_ensemble(made(final=torch.tanh))
+
+
+@pytest.mark.parametrize("group", [2, 4, 5, 8])
+def test_simnorm_is_a_softmax_in_each_group(group: int) -> None:
+    x = 10 * normal(3, 2, 40)
+
+    found = simnorm(x, group)
+
+    expected = F.softmax(x.view(3, 2, -1, group), -1)
+    torch.testing.assert_close(found, expected.view(3, 2, 40))
+    torch.testing.assert_close(
+        found.view(3, 2, -1, group).sum(-1), torch.ones(3, 2, 40 // group).double()
+    )
+
+
+def test_simnorm_of_huge_numbers_is_finite() -> None:
+    x = torch.tensor([1e30, 0.0, -1e30, 1e30, 5e3, 4e3, 3e3, -5e3])
+
+    expected = torch.tensor([0.5, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0])
+    torch.testing.assert_close(simnorm(x, 4), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_mish_is_torch_s_mish_however_large_numbers_are(dtype: torch.dtype) -> None:
+    x = torch.cat([torch.linspace(-30, 30, 601), torch.tensor([-1e4, -100.0, 100.0, 1e4])]).to(
+        dtype
+    )
+    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
+
+    with torch.no_grad():
+        constant = mish(ours)
+    found, expected = mish(ours), F.mish(theirs)
+
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(constant, expected)
+    for result in (found, expected):
+        result.sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
+def test_gradients_are_those_of_finite_differences(function: Callable[[Tensor], Tensor]) -> None:
+    x = (3 * normal(4, 6)).requires_grad_()
+
+    assert torch.autograd.gradcheck(function, x)
+
+
+@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
+def test_arguments_stay_as_they_are(function: Callable[[Tensor], Tensor]) -> None:
+    x = normal(4, 6)
+    before = x.clone()
+
+    function(x)
+    function(x.requires_grad_()).sum().backward()
+
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
+def test_function_transforms_see_the_same_gradients(function: Callable[[Tensor], Tensor]) -> None:
+    x, weight = normal(4, 6).requires_grad_(), normal(4, 6, seed=1)
+    (function(x) * weight).sum().backward()
+
+    found = torch.func.grad(lambda x: (function(x) * weight).sum())(x.detach())
+
+    torch.testing.assert_close(found, x.grad)

@@ -90,12 +90,14 @@ class Place:
     ) -> None:
         task = {"name": f"gymnasium/{NAME}", "params": {"kwargs": how}}
         others = [{**task, "params": {"kwargs": {**how, "width": 2}}}] * (tasks - 1)
-        self.params = small(tasks=[task, *others], **{"reward": {"episodic": True}, **groups})
+        self.params = small(
+            tasks=[task, *others], num_envs=tasks, **{"reward": {"episodic": True}, **groups}
+        )
         first = len(Drawn.made)
         self.vector = TaskVector(self.params.tasks, envs=envs, rendering=rendering)
         self.envs = [env for env in Drawn.made[first:] if env.render_mode or not rendering]
         for env in self.envs:
-            env.lives.clear()  # The vector has tried what they are like.
+            env.lives.clear()  # The vector has looked at their first observation.
         generator = torch.Generator().manual_seed(2)
         self.model = LatentModel(self.params, self.vector.spec, generator=generator)
         with torch.no_grad():  # Heads start near 0, where everything is worth 0.
@@ -131,10 +133,10 @@ class Place:
 
     def lived(self, episodes: int) -> list[tuple[int, list[Happened]]]:
         """The first episodes of each environment, by the number of its task."""
-        tasks = self.vector.task_of.tolist()
+        tasks = sorted(self.vector.task_of.tolist())  # Environments are made task by task.
         return [
             (task, life)
-            for task, env in sorted(zip(tasks, self.envs, strict=True), key=lambda pair: pair[0])
+            for task, env in zip(tasks, self.envs, strict=True)
             for life in list(env.lives.values())[:episodes]
         ]
 

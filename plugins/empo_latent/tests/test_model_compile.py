@@ -34,7 +34,6 @@ params = LatentParams.model_validate(
     {
         "size": "tiny",
         "total_steps": 1,
-        "tasks": ["gymnasium/Pendulum-v1"],
         "policy_loss": "any",
         "encoder": {"width": 8, "average_rate": 0.05, "channels": 2},
         "latents": {"size": 8, "group": 4, "width": 8, "heads": 2},

@@ -7,29 +7,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from empo_core.components import build
 from empo_core.config import merged
-from empo_latent.param_checks import check_params
-from empo_latent.params import LatentParams
-from empo_latent.params.planner import PlannerParams
+from empo_latent.algorithm import LatentAlgorithm
+from empo_latent.params import LatentParams, PlannerParams
 from empo_latent.presets import PRESETS, SIZES
-from empo_latent.types import MultiTaskSpec
 
 USUAL: dict[str, Any] = {
     "total_steps": 10,
     "tasks": ["gymnasium/Pendulum-v1"],
     "policy_loss": "svg",
 }
-NUMBERS = MultiTaskSpec(
-    words=3,
-    pictures=False,
-    shape=(3,),
-    actions=1,
-    active=((True,),),
-    tasks=("a task",),
-    action_repeats=(1,),
-    episode_lengths=(10,),
-)
 
 
 @pytest.mark.parametrize("planner", [{"elites": 3}, PlannerParams(elites=3)])
@@ -161,6 +148,46 @@ def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: 
         LatentParams.model_validate({**USUAL, "tasks": [task]})
 
 
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "optimism that nobody asks": (
+        {"optimistic_loss": "awr", "collection": {"acting": "policy"}},
+        "optimistic_loss: ",
+    ),
+    "optimism without proposals": (
+        {"optimistic_loss": "awr", "planner": {"policy_plans": 0}},
+        "optimistic_loss: ",
+    ),
+    "tasks without environments": (
+        {"tasks": ["gymnasium/Pendulum-v1", "gymnasium/MountainCarContinuous-v0"]},
+        "num_envs: 1 ",
+    ),
+    "too little memory": ({"replay": {"capacity": 3}}, "replay.capacity: 3 .* 4"),
+    "too little memory for each": (
+        {"num_envs": 3, "replay": {"capacity": 11}},
+        r"replay.capacity: .*num_envs: 3.* 12",
+    ),
+    "more judges than heads": (
+        {"planner": {"value_heads": 3}},
+        "planner.value_heads: 3.*value.heads is 2",
+    ),
+    "more critics than heads": (
+        {"imagination": {"value_heads": 3}},
+        "imagination.value_heads: 3.*value.heads is 2",
+    ),
+    "elites that are not tried": (
+        {"planner": {"elites": 600}},
+        r"elites \(600\) .*samples \(512\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_fits_nothing_is_refused_with_its_key(name: str) -> None:
+    options, message = REFUSED[name]
+    with pytest.raises(ValidationError, match=message):
+        LatentParams.model_validate({**USUAL, **options})
+
+
 def test_a_proposal_that_never_differs_from_the_policy_is_told_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -170,7 +197,7 @@ def test_a_proposal_that_never_differs_from_the_policy_is_told_of(
         params = LatentParams.model_validate(
             {**USUAL, "policy_loss": loss, "policy": {"average_rate": rate}}
         )
-        check_params(params, {"policy": build(params.policy_loss)}, NUMBERS)
+        LatentAlgorithm(params).check(None)
         assert ("a trust region does nothing" in caplog.text) == (rate is None)
 
 
@@ -181,5 +208,5 @@ def test_few_candidates_are_a_warning(
     params = LatentParams.model_validate(
         {**USUAL, "policy_loss": "awr", "imagination": {"candidates": candidates}}
     )
-    check_params(params, {"policy": build(params.policy_loss)}, NUMBERS)
+    LatentAlgorithm(params).check(None)
     assert ("imagination.candidates" in caplog.text) == is_few

@@ -29,7 +29,6 @@ params = LatentParams.model_validate(
     {
         "size": "tiny",
         "total_steps": 1,
-        "tasks": ["gymnasium/Pendulum-v1"] * 2,
         "policy_loss": "any",
         "latents": {"size": 8, "group": 4, "width": 8, "heads": 2},
         "reward": {"episodic": True},

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_latent_replay import PlainReplay
 
-from empo_core.errors import ConfigError, StorageError
+from empo_core.errors import StorageError
 from empo_latent.replay import Replay
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.state_tree import flatten, unflatten
@@ -360,12 +360,6 @@ def test_a_step_without_an_episode_is_refused() -> None:
     replay.add(*step)
     with pytest.raises(ValueError, match="environment 1"):
         replay.add(*step)
-
-
-def test_a_capacity_without_room_for_a_slice_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"replay\.capacity:"):
-        Replay(spec(), envs=2, capacity=7, horizon=3)
-    Replay(spec(), envs=2, capacity=8, horizon=3)
 
 
 @pytest.mark.gpu

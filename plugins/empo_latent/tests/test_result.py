@@ -18,7 +18,7 @@ from empo_core.protocols import Result
 from empo_latent.evaluation import Episode, Evaluation, score_of
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
-from empo_latent.params.run import Actor
+from empo_latent.params import Actor
 from empo_latent.result import LatentResult, evaluation_rows, newest_videos
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import Video
@@ -53,11 +53,11 @@ def result(small: Any, *tasks: dict[str, Any], evaluations: Any = None, **groups
         action_repeats=(2,) * len(tasks),
         episode_lengths=(500,) * len(tasks),
     )
-    params = small(tasks=list(tasks), **groups)
+    params = small(tasks=list(tasks), num_envs=len(tasks), **groups)
     early = {"planner": evaluation("planner", 1, 3), "policy": evaluation("policy", 0, 0)}
     late = {
-        "planner": evaluation("planner", 800, 900, success=1.0, filmed=[800.0, 900.0]),
-        "policy": evaluation("policy", 500, 700, success=0.0),
+        "planner": evaluation("planner", 800, 900, success=1, filmed=[800.0, 900.0]),
+        "policy": evaluation("policy", 500, 700, success=0),
     }
     evaluations = [(200, early), (300, late)] if evaluations is None else evaluations
     record = RunRecord(

@@ -1,4 +1,4 @@
-"""Many environments together: episodes, tasks side by side, threads, and going on exactly."""
+"""Many environments together: episodes, tasks side by side, and going on exactly."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GymnasiumBacked]:
 
 
 def episodes(vector: TaskVector) -> list[dict[str, Any]]:
-    """State of the episode of each environment."""
+    """State of the episode of each environment, task by task."""
     found = []
-    for copy in vector.state_dict()["environments"]:
-        (state,) = copy["environments"]
-        while "environment" in state:  # Of wrappers.
-            state = state["environment"]
-        found.append(state)
+    for copies in vector.state_dict()["tasks"]:
+        for state in copies["environments"]:
+            while "environment" in state:  # Of wrappers.
+                state = state["environment"]
+            found.append(state)
     return found
 
 
@@ -147,18 +147,6 @@ def test_a_seed_decides_everything_and_another_seed_something_else() -> None:
     assert_same(runs[0][1], runs[1][1])
     assert not np.array_equal(runs[0][0], runs[2][0])
     vector.close()
-
-
-@pytest.mark.parametrize("threads", [2, 3, 8])
-def test_threads_change_nothing(threads: int) -> None:
-    runs = []
-    for number in (1, threads):
-        vector = TaskVector([PENDULUM, CAR], envs=5, threads=number)
-        first = vector.start(1)
-        runs.append((first, played(vector, 40)))
-        vector.close()
-    assert np.array_equal(runs[0][0], runs[1][0])
-    assert_same(runs[0][1], runs[1][1])
 
 
 def test_tasks_lie_side_by_side_and_the_narrower_one_is_padded() -> None:
@@ -212,9 +200,8 @@ def test_pictures_of_other_shapes_are_refused(odd: Callable[..., GymnasiumBacked
     vector.close()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_checkpoint_puts_environments_back_where_they_were(threads: int) -> None:
-    original = TaskVector([STACKED, CAR], envs=3, threads=threads)
+def test_a_checkpoint_puts_environments_back_where_they_were() -> None:
+    original = TaskVector([STACKED, CAR], envs=3)
     original.start(4)
     before = played(original, 22)[-1]  # In the second episode, and the third.
     data, tensors = flatten(original.state_dict())
@@ -268,27 +255,6 @@ def test_what_cannot_be_played_again_begins_anew(odd: Callable[..., GymnasiumBac
     vector.close()
 
 
-def test_where_one_failed_all_begin_anew(odd: Callable[..., GymnasiumBacked]) -> None:
-    vector = TaskVector([PENDULUM, odd(fails_at=8)], envs=2)
-    first = vector.start(0)
-    played(vector, 7)
-    with pytest.raises(
-        CollectError, match=r"odd: environment 1 .*RuntimeError.*episode 0, step 8;"
-    ):
-        played(vector, 1)
-    state = vector.state_dict()
-    assert state["environments"] is None  # The first acted, and its outcome is lost.
-    other = TaskVector([PENDULUM, odd()], envs=2)
-    assert not other.load_state_dict(state)
-    assert not np.array_equal(other.current[0], first[0])
-    assert [len(each["actions"]) for each in episodes(other)] == [0, 0]
-    again = other.state_dict()
-    assert again["environments"] is not None
-    assert other.load_state_dict(again)
-    vector.close()
-    other.close()
-
-
 def test_an_episode_that_fails_again_is_left_behind(odd: Callable[..., GymnasiumBacked]) -> None:
     vector = TaskVector([odd()], envs=1)
     vector.start(0)
@@ -320,27 +286,27 @@ def test_a_checkpoint_of_more_environments_is_refused() -> None:
     other.close()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_in_threads_the_first_failure_is_told_when_all_are_through(
-    odd: Callable[..., GymnasiumBacked], threads: int
+def test_a_failure_says_which_task_and_environment_and_where(
+    odd: Callable[..., GymnasiumBacked],
 ) -> None:
-    vector = TaskVector([odd(), odd(fails_at=6), odd(fails_at=6)], envs=3, threads=threads)
+    vector = TaskVector([odd(), odd(fails_at=6), odd(fails_at=6)], envs=3)
     vector.start(0)
     played(vector, 5)
-    with pytest.raises(CollectError, match="environment 1 "):
+    with pytest.raises(
+        CollectError, match=r"odd#2: environment 1 .*RuntimeError.*episode 0, step 6;"
+    ):
         played(vector, 1)
     vector.close()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 def test_closing_closes_everything_once(
-    odd: Callable[..., GymnasiumBacked], threads: int, caplog: pytest.LogCaptureFixture
+    odd: Callable[..., GymnasiumBacked], caplog: pytest.LogCaptureFixture
 ) -> None:
-    vector = TaskVector([odd(sticks=True), odd()], envs=4, threads=threads)
+    vector = TaskVector([odd(sticks=True), odd()], envs=4)
     vector.close()
     vector.close()
     assert [each.closed for each in sys.modules["odds"].made] == [1] * 4
-    assert "closing environment 2 failed" in caplog.text
+    assert "closing environment 1 failed" in caplog.text
 
 
 def test_the_random_numbers_of_others_are_left_alone() -> None:

@@ -14,8 +14,7 @@ from torch import Tensor
 from empo_core.protocols import PolicyLoss
 from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-from empo_latent.params.networks import ValueParams
+from empo_latent.params import LatentParams, ValueParams
 from empo_latent.types import SequenceBatch
 from empo_latent.update import Imagined, Updater, action_values, bootstrapped, critic, weights_of
 
@@ -65,10 +64,10 @@ CASES: dict[str, dict[str, Any]] = {
         "learning": {"rho": 0.9},
     },
     "averages of losses": {"value": {**HEADS["value"], "average": "cross_entropy"}},
-    "the least": {"value": {**HEADS["value"], "dynamics": "min", "bootstrap": "min"}},
+    "the least of a pair": {"value": {**HEADS["value"], "dynamics": "min", "bootstrap": "pair"}},
     "the greatest of a pair": {"value": {**HEADS["value"], "dynamics": "max", "bootstrap": "pair"}},
     "everything": {
-        "encoder": {"average_rate": 0.1, "consistency_coef": 1.0},
+        "encoder": {"average_rate": 0.1},
         "policy": {"average_rate": 0.1},
         "auxiliary": {"discounts": [0.5, 0.8]},
     },
@@ -96,7 +95,6 @@ def test_losses_are_those_of_loops_over_states_heads_and_steps(
     expected = losses_reference(model, params, sequences, imagined.u, following, GAMMAS)
     coefficients = {
         "consistency": params.latents.consistency_coef,
-        "encoder_consistency": params.encoder.consistency_coef,
         "reward": params.reward.coef,
         "termination": params.reward.termination_coef,
         "value": params.value.coef,

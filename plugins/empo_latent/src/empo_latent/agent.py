@@ -8,10 +8,9 @@ from jaxtyping import Float, Shaped
 
 from empo_core.protocols import Agent
 from empo_latent.controller import Controller
-from empo_latent.environments.action_bounds import ActionBounds
+from empo_latent.environments.tasks import ActionBounds
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-from empo_latent.params.run import Actor
+from empo_latent.params import Actor, LatentParams
 from empo_latent.planner import discounts, planner_of
 from empo_latent.types import MultiTaskSpec
 from empo_learning.agent import observation_row

@@ -15,23 +15,22 @@ from empo_core.protocols.environments import EnvironmentContext
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
+from empo_core.types import CandidateBatch
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.environments.tasks import Task, tasks_of
-from empo_latent.evaluator import Evaluator
-from empo_latent.learner import LatentLearner
+from empo_latent.learner import LatentLearner, RunComponents
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
-from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.planner import discounts, planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult, evaluation_rows, newest_videos
-from empo_latent.run_components import RunComponents
 from empo_latent.types import MultiTaskSpec
-from empo_latent.update import Updater
+from empo_latent.update import Updater, num_candidates
 from empo_learning.allocator import keep_freed_memory
+from empo_learning.compute import require_device
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
@@ -62,12 +61,13 @@ class LatentAlgorithm(Algorithm):
         params = self._params
         tasks = tasks_of(params, context.environment, _environment_context(context))
         losses = self._losses()
+        require_device(params.compute.device)
+        _check_losses(params, losses)
         with torch_threads(params.compute.threads):
             # Environments may draw from these while they are made, and in every step.
             seed_globals(stream(context.seed, Stream.GLOBALS))
             vector = self._vector(tasks)
             try:
-                check_params(params, losses, vector.spec)
                 self._require_room(vector.spec)
                 parts = self._parts(context, tasks, vector, losses)
                 learner = LatentLearner(params, context.seed, parts)
@@ -115,7 +115,8 @@ class LatentAlgorithm(Algorithm):
         """Sizes of a run."""
         _refuse(world)
         losses, spec = self._losses(), self._spec(tasks_of(self._params, None))
-        check_params(self._params, losses, spec)
+        require_device(self._params.compute.device)
+        _check_losses(self._params, losses)
         self._require_room(spec)
         with torch.device("meta"):  # Which has sizes and no room.
             model = self._model(spec, torch.Generator())
@@ -127,8 +128,7 @@ class LatentAlgorithm(Algorithm):
             "discounts": [round(discount, 6) for discount in discounts(self._params, spec)],
             "parameters": sum(sizes.values()),
             **{f"parameters of {name}": size for name, size in sizes.items()},
-            "candidates per state": self._params.imagination.candidates
-            or max(loss.needs.candidates for loss in losses.values()),
+            "candidates per state": num_candidates(self._params, losses),
         }
 
     def _parts(
@@ -150,6 +150,7 @@ class LatentAlgorithm(Algorithm):
             planner=planner,
             updater=updater,
             controller=Controller(model, planner, envs=params.num_envs, device=device),
+            tasks=tasks,
             vector=vector,
             replay=Replay(
                 spec,
@@ -160,13 +161,11 @@ class LatentAlgorithm(Algorithm):
                 device=device,
             ),
             episodes=EpisodeReturns(params.num_envs, context.tracker, window=WINDOW),
-            evaluator=Evaluator(params, tasks, context.seed, model, planner, rates.tolist()),
             timers=Timers(device),
         )
 
     def _vector(self, tasks: Sequence[Task]) -> TaskVector:
-        collection = self._params.collection
-        return TaskVector(tasks, envs=self._params.num_envs, threads=collection.env_threads)
+        return TaskVector(tasks, envs=self._params.num_envs)
 
     def _spec(self, tasks: Sequence[Task]) -> MultiTaskSpec:
         """Sizes and names of the tasks, found out without a step in any."""
@@ -192,6 +191,53 @@ class LatentAlgorithm(Algorithm):
 def _environment_context(context: RunContext) -> EnvironmentContext:
     """What a run gives to its environments."""
     return EnvironmentContext(directory=context.directory / ENVIRONMENTS, seed=context.seed)
+
+
+def _check_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> None:
+    """Compare the params with what losses need, by the names of the policies that they teach.
+
+    Raises:
+        ConfigError: if a loss would fail, or a parameter would do nothing; a line for each.
+    """
+    problems, candidates = [], num_candidates(params, losses)
+    for name, loss in losses.items():
+        needs = loss.needs
+        if loss.takes is not CandidateBatch:
+            problems.append(
+                f"{name}_loss: {type(loss).__name__} learns from steps that were taken, and "
+                "algorithm 'latent' imagines candidates; choose another, e.g. awr"
+            )
+        if candidates < needs.min_candidates:
+            problems.append(
+                f"imagination.candidates: {candidates}, and {name}_loss compares at least "
+                f"{needs.min_candidates}; set it to {max(needs.min_candidates, needs.candidates)}"
+            )
+        elif candidates < needs.candidates / 2:
+            log.warning(
+                "imagination.candidates: %s_loss compares only %d candidate actions per start, so "
+                "that their weights are mostly noise; %d are recommended",
+                name, candidates, needs.candidates,
+            )  # fmt: skip
+        if needs.expert and params.collection.acting != "planner":
+            problems.append(
+                f"{name}_loss: it imitates the planner, and there is none; set "
+                "collection.acting to planner"
+            )
+        if needs.proposal and params.policy.average_rate is None:
+            log.warning(
+                "%s_loss asks for the policy that proposed candidates, which is the one that "
+                "learns: they never differ, so a trust region does nothing; set "
+                "policy.average_rate",
+                name,
+            )
+    asks = any(loss.needs.critic or loss.needs.targets for loss in losses.values())
+    if params.imagination.value_heads and not asks:
+        problems.append(
+            "imagination.value_heads: no policy loss asks how good actions are; choose one that "
+            "does, e.g. svg, or drop this"
+        )
+    if problems:
+        raise ConfigError("\n".join(f"algorithm.params.{problem}" for problem in problems))
 
 
 def _refuse(world: WorldModel | None) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from empo_core.errors import NonFiniteError, StorageError
 from empo_latent.networks.model import LatentModel
-from empo_latent.params.run import Actor
+from empo_latent.params import Actor
 from empo_latent.planner import Planner
 from empo_learning.distributions import BoundedNormal
 

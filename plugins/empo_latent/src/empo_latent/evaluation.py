@@ -11,14 +11,19 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
 
+from empo_core.errors import CollectError, ConfigError
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskStep, TaskVector
+from empo_latent.environments.tasks import Task
 from empo_latent.networks.model import LatentModel
-from empo_latent.params.run import Actor
+from empo_latent.params import Actor, LatentParams
 from empo_latent.planner import Planner
-from empo_latent.videos import Video, VideoRecorder
+from empo_latent.videos import Video, VideoRecorder, warn_no_videos
 from empo_learning.evaluation.returns import ReturnSummary
 from empo_learning.randomness import seeded
+
+MOST_ENVS = 10
+"""Environments of an evaluation that play at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,8 @@ class Episode:
         value: What the model thought the first state to be worth.
         length: Steps.
         terminated: Whether it ended by itself; else it was cut off.
-        success: Whether it succeeded at any step of which the environment says; None where it
-            says of none.
+        success: 1 if it succeeded at any step of which the environment says, else 0; None where
+            it says of none.
     """
 
     task: int
@@ -43,7 +48,7 @@ class Episode:
     value: float
     length: int
     terminated: bool
-    success: float | None
+    success: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +180,58 @@ def evaluate(
         return game.play(controller, actor, seed, videos)
 
 
+def evaluate_actors(
+    model: LatentModel,
+    planner: Planner,
+    params: LatentParams,
+    tasks: Sequence[Task],
+    *,
+    episodes: int,
+    seed: int,
+    discounts: Sequence[float],
+    device: torch.device | str,
+    videos: int = 0,
+) -> dict[str, Evaluation]:
+    """Evaluations by actor, those of ``reporting.evaluate``, in environments of their own.
+
+    All play the same episodes; see ``evaluate``.
+    """
+    vector = evaluation_vector(tasks, episodes, rendering=videos > 0)
+    try:
+        return {
+            actor: evaluate(
+                model,
+                planner,
+                vector,
+                episodes=episodes,
+                actor=actor,
+                seed=seed,
+                device=device,
+                discounts=discounts,
+                videos=videos,
+            )
+            for actor in params.reporting.evaluate
+        }
+    finally:
+        vector.close()
+
+
+def evaluation_vector(
+    tasks: Sequence[Task], episodes: int, *, rendering: bool = False
+) -> TaskVector:
+    """Environments for so many episodes of each task, one per episode up to a limit.
+
+    Where none can be made that render, a warning says why.
+    """
+    envs = len(tasks) * max(1, min(episodes, MOST_ENVS // len(tasks)))
+    if rendering:
+        try:
+            return TaskVector(tasks, envs=envs, rendering=True)
+        except (CollectError, ConfigError) as error:
+            warn_no_videos(str(error))
+    return TaskVector(tasks, envs=envs)
+
+
 def score_of(evaluations: Mapping[str, Evaluation]) -> float:
     """The best mean return of an actor."""
     return max(evaluation.mean_return for evaluation in evaluations.values())
@@ -199,7 +256,7 @@ class _Game:
         self._number = np.zeros(envs, np.int64)
         self._total, self._discounted, self._value = np.zeros((3, envs))
         self._length = np.zeros(envs, np.int64)
-        self._success = np.full(envs, np.nan)
+        self._success = np.full(envs, -1)
 
     def play(self, controller: Controller, actor: Actor, seed: int, videos: int) -> Evaluation:
         """All episodes."""
@@ -231,7 +288,7 @@ class _Game:
     ) -> None:
         for numbers in (self._total, self._discounted, self._length):
             numbers[rows] = 0
-        self._success[rows] = np.nan
+        self._success[rows] = -1
         self._value[rows] = self._mean_value(observation, rows)
 
     def _observe(
@@ -242,13 +299,13 @@ class _Game:
         self._total += step.reward
         self._discounted += self._discount**self._length * step.reward
         self._length += 1
-        self._success = np.fmax(self._success, step.success)
+        self._success = np.maximum(self._success, step.success)
         cut = ended & ~step.terminated
         value = self._mean_value(step.observation, cut)
         self._discounted[cut] += self._discount[cut] ** self._length[cut] * value
         episodes = {}
         for env in np.flatnonzero(ended).tolist():
-            task, success = int(self._vector.task_of[env]), float(self._success[env])
+            task, success = int(self._vector.task_of[env]), int(self._success[env])
             episodes[task, env, int(self._number[env])] = Episode(
                 task=task,
                 total=float(self._total[env]),
@@ -256,7 +313,7 @@ class _Game:
                 value=float(self._value[env]),
                 length=int(self._length[env]),
                 terminated=bool(step.terminated[env]),
-                success=None if math.isnan(success) else success,
+                success=None if success < 0 else success,
             )
             camera.finish(env, float(self._total[env]))
         self._number += ended

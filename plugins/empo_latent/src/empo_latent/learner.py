@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,40 @@ from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
-from empo_latent.environments.task_vector import TaskStep
-from empo_latent.evaluation import Evaluation, score_of
+from empo_latent.controller import Controller
+from empo_latent.environments.task_vector import TaskStep, TaskVector
+from empo_latent.environments.tasks import Task
+from empo_latent.evaluation import Evaluation, evaluate_actors, score_of
+from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.run_components import RunComponents
+from empo_latent.planner import Planner, discounts
+from empo_latent.replay import Replay
+from empo_latent.update import Updater
+from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.finite import LARGE
 from empo_learning.learner import Evaluated, Learner
+from empo_learning.randomness import seeded
+from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
 
 TIMERS = ("act", "environment", "update", "replay")
 """Names of what ``advance`` spends its time on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComponents:
+    """The moving parts of a run."""
+
+    model: LatentModel
+    planner: Planner
+    updater: Updater
+    controller: Controller
+    tasks: Sequence[Task]
+    vector: TaskVector
+    replay: Replay
+    episodes: EpisodeReturns
+    timers: Timers
 
 
 class LatentLearner(Learner):
@@ -146,16 +169,14 @@ class LatentLearner(Learner):
         if not reporting.evaluation_episodes:
             return None
         is_last = self.steps >= self.total_steps
-        with self.interruptible():
-            evaluations, metrics = self._parts.evaluator.evaluate(self.steps, is_last=is_last)
+        videos = reporting.videos if is_last else 0
+        evaluations = self._played(reporting.evaluation_episodes, videos)
         score = score_of(evaluations)
         solved = reporting.is_solved(
             [*(score_of(evaluation) for _, evaluation in self.evaluations), score]
         )
-        if solved and reporting.videos and not is_last:
-            evaluate = self._parts.evaluator.evaluate  # Only now is it known to be the last.
-            with self.interruptible():
-                films, _ = evaluate(self.steps, is_last=True, episodes=reporting.videos)
+        if solved and reporting.videos and not is_last:  # Only now is it known to be the last.
+            films = self._played(reporting.videos, reporting.videos)
             evaluations = {
                 name: replace(evaluation, videos=films[name].videos)
                 for name, evaluation in evaluations.items()
@@ -170,7 +191,26 @@ class LatentLearner(Learner):
                 statistics.mean_return,
                 statistics.standard_error,
             )
+        metrics: dict[str, float] = {}
+        for evaluation in evaluations.values():
+            metrics |= evaluation.metrics()
         return Evaluated(metrics, score)
+
+    def _played(self, episodes: int, videos: int) -> dict[str, Evaluation]:
+        """Evaluations by actor; each plays other episodes."""
+        parts, seed = self._parts, stream(self._seed, Stream.EVALUATION, self.steps)
+        with self.interruptible(), seeded(seed):  # While environments are made, too.
+            return evaluate_actors(
+                parts.model,
+                parts.planner,
+                self._params,
+                parts.tasks,
+                episodes=episodes,
+                seed=seed_of(seed),
+                discounts=discounts(self._params, parts.vector.spec),
+                device=self._params.compute.device,
+                videos=videos,
+            )
 
     def state_dict(self, *, midway: bool) -> StateDict:
         """Everything needed to go on exactly so.
@@ -194,7 +234,8 @@ class LatentLearner(Learner):
             "updater": parts.updater.state_dict(),
             "controller": parts.controller.state_dict(),
             "episodes": parts.episodes.state_dict(),
-            "vector": parts.vector.state_dict(),
+            # Where a step failed, others have acted, whose outcomes are lost.
+            "vector": None if midway else parts.vector.state_dict(),
             "current": torch.from_numpy(self._current.copy()),
             "first": torch.from_numpy(self._first.copy()),
             "replay": replay,
@@ -219,27 +260,25 @@ class LatentLearner(Learner):
         shape = (len(self._first), parts.vector.spec.words)
         self._current = state["current"].numpy().reshape(shape)
         self._first = state["first"].numpy().reshape(shape[0]).copy()
-        exact = parts.vector.load_state_dict(state["vector"])
-        if state["replay"] is not None:
-            parts.replay.load_state_dict(state["replay"])
-        if not exact or state["replay"] is None:
-            self._begin_anew(exact, why_not_exact(state["vector"]))
+        vector, replay = state["vector"], state["replay"]
+        if replay is not None:
+            parts.replay.load_state_dict(replay)
+        if vector is None or not parts.vector.load_state_dict(vector):
+            where = f"exactly where they were{why_not_exact(vector)}"
+            self._begin_anew(f"the environments cannot be put back {where}")
+        elif replay is None:
+            self._begin_anew("what was remembered is not in the checkpoint")
         self._generator.set_state(state["generator"])
 
-    def _begin_anew(self, exact: bool, why: str) -> None:
+    def _begin_anew(self, why: str) -> None:
         """Go on with new episodes: environments or replay are not where they were."""
         parts = self._parts
         parts.episodes.forget_unfinished()
-        missing = "what was remembered is not in the checkpoint"
-        if exact:
-            episodes = stream(self._seed, Stream.EPISODES, 0, self.steps)
-            self._current = parts.vector.start(seed_of(episodes))
-        else:  # They have begun new episodes already.
-            missing = f"the environments cannot be put back exactly where they were{why}"
-            self._current = parts.vector.current
+        episodes = stream(self._seed, Stream.EPISODES, 0, self.steps)
+        self._current = parts.vector.start(seed_of(episodes))
         self._first[:] = True
         parts.replay.begin(self._current, self._first)
-        log.warning("%s: the run goes on, but not as it would have without a break", missing)
+        log.warning("%s: the run goes on, but not as it would have without a break", why)
 
     def _step(self) -> None:
         """Let all environments act once."""
@@ -270,7 +309,7 @@ class LatentLearner(Learner):
             step.reward,
             ended,
             np.where(step.terminated, 0, np.where(step.truncated, 1, -1)),
-            success=np.nan_to_num(step.success, nan=-1).astype(np.int64),
+            success=step.success,
         )
         self._current, self._first = step.current, ended
         self._warn_of_size("observation", step.observation)

@@ -26,11 +26,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.errors import ConfigError
-from empo_latent.networks.ensemble import drawn_heads, lack_of_heads, reduced
+from empo_latent.networks.ensemble import drawn_heads, reduced
 from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
-from empo_latent.params.planner import PlannerParams
+from empo_latent.params import LatentParams, PlannerParams
 from empo_latent.types import MultiTaskSpec
 
 ScoredPlans = tuple[Tensor, Tensor]
@@ -152,13 +150,7 @@ class Planner:
             critic: Whether its values are of states, or of actions in them.
             value_heads: Number of its value heads.
             compiled: Whether to compile what follows the drawing of random numbers.
-
-        Raises:
-            ConfigError: if more value heads should score than there are.
         """
-        lack = lack_of_heads("planner", params.value_heads, value_heads, "plans")
-        if lack is not None:
-            raise ConfigError(lack)
         self._model, self._params, self._critic = model, params, critic
         self.horizon, self.episodic, self._value_heads = horizon, episodic, value_heads
         self._discount = torch.as_tensor(discount, dtype=torch.float32, device=model.active.device)

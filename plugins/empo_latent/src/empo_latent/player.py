@@ -13,13 +13,12 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_latent.agent import LatentAgent
 from empo_latent.environments.tasks import Task
-from empo_latent.evaluation import Evaluation, evaluate
-from empo_latent.evaluator import evaluation_vector
+from empo_latent.evaluation import Evaluation, evaluate_actors
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planner import discounts, planner_of
 from empo_latent.types import MultiTaskSpec
-from empo_latent.videos import save_videos, warn_no_videos
+from empo_latent.videos import save_videos
 
 
 class LatentPlayer(EpisodePlayer):
@@ -70,38 +69,27 @@ class LatentPlayer(EpisodePlayer):
 
     def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
         """Animations of episodes of each task by each actor; see ``EpisodePlayer.film``."""
-        try:
-            evaluations = self.evaluations(episodes=episodes, seed=seed, videos=episodes)
-        except ConfigError as error:  # A task that draws nothing is no reason to fail.
-            warn_no_videos(str(error))
-            return []
+        evaluations = self.evaluations(episodes=episodes, seed=seed, videos=episodes)
         return save_videos(
             [video for evaluation in evaluations for video in evaluation.videos], directory
         )
 
     def evaluations(self, *, episodes: int, seed: int, videos: int = 0) -> list[Evaluation]:
         """So many episodes of each task by each actor."""
-        params = self._params
-        vector = evaluation_vector(params, self._tasks, episodes, rendering=videos > 0)
-        try:
-            rates = discounts(params, vector.spec)
-            planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)
-            return [
-                evaluate(
-                    self._model,
-                    planner,
-                    vector,
-                    episodes=episodes,
-                    actor=actor,
-                    seed=seed,
-                    device="cpu",
-                    discounts=rates,
-                    videos=videos,
-                )
-                for actor in params.reporting.evaluate
-            ]
-        finally:
-            vector.close()
+        rates = discounts(self._params, self._spec)
+        planner = planner_of(self._model, self._params, torch.tensor(rates), compiled=False)
+        evaluations = evaluate_actors(
+            self._model,
+            planner,
+            self._params,
+            self._tasks,
+            episodes=episodes,
+            seed=seed,
+            discounts=rates,
+            device="cpu",
+            videos=videos,
+        )
+        return list(evaluations.values())
 
     def _agent(self, number: int) -> LatentAgent:
         return LatentAgent(self._model, self._params, self._spec, number)

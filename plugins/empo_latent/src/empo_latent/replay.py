@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
-from empo_core.errors import ConfigError, StorageError
+from empo_core.errors import StorageError
 from empo_core.trees import StateDict
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 
@@ -66,21 +66,13 @@ class Replay:
         Args:
             spec: Of the tasks; environment ``e`` plays task ``e % len(tasks)``.
             envs: How many environments there are.
-            capacity: Rows of all environments together; the oldest are overwritten.
+            capacity: Rows of all environments together, at least a sequence of each; the oldest
+                are overwritten.
             horizon: Steps of a sequence.
             expert: Whether rows also hold how the planner would have acted.
             device: Where sequences are needed; they are kept in the memory of the CPU.
-
-        Raises:
-            ConfigError: if the capacity is too small for a sequence of each environment.
         """
         self._max_rows = capacity // envs
-        if self._max_rows <= horizon:
-            raise ConfigError(
-                f"algorithm.params.replay.capacity: {capacity} rows of {envs} environments are "
-                f"{self._max_rows} each, and a sequence of {horizon} steps has {horizon + 1}; set "
-                f"it to at least {envs * (horizon + 1)}"
-            )
         self._horizon, self._expert = horizon, expert
         self._actions, self._device = spec.actions, torch.device(device)
         several = len(spec.tasks) > 1

@@ -28,14 +28,18 @@ from empo_core.trees import StateDict
 from empo_core.types import CandidateBatch
 from empo_latent.networks.ensemble import drawn_heads, reduced
 from empo_latent.networks.model import LatentModel, Network
-from empo_latent.params import LatentParams
-from empo_latent.params.networks import ValueParams
+from empo_latent.params import AuxiliaryParams, LatentParams, ValueParams
 from empo_latent.types import SequenceBatch
 from empo_learning.distributions import BoundedNormal
 from empo_learning.optimiser_moments import load_moments, moments_of
 
 MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
 """Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
+
+
+def num_candidates(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> int:
+    """Actions tried at each state: as many as params say, or the loss likes that likes most."""
+    return params.imagination.candidates or max(loss.needs.candidates for loss in losses.values())
 
 
 # --- Weights -------------------------------------------------------------------------------------
@@ -115,31 +119,15 @@ def latent_rollout(
     return torch.stack(path)
 
 
-def consistency_errors(
-    predicted: Float[Tensor, "_moment _dynamics sequence latent"],
-    encodings: Float[Tensor, "_moment _one sequence latent"],
-) -> Float[Tensor, "time sequence"]:
-    """``(p_{t+1} - z_{t+1})^2``, mean over numbers and dynamics heads."""
-    return (predicted[1:] - encodings[1:]).square().mean((1, 3))
-
-
 def reward_errors(
     model: LatentModel,
     sequences: SequenceBatch,
     predicted: Float[Tensor, "moment dynamics sequence latent"],
 ) -> Float[Tensor, "time sequence"]:
     """``CE(R(p_t, a_t), bins(r_t))``, mean over reward and dynamics heads."""
-    # All dynamics heads begin at the same latent, which is asked about once.
-    reward, action = sequences.reward, sequences.action
-    heads, number = predicted.shape[1:3]
-    later = (len(action) - 1, heads, number)
-    latents = torch.cat([predicted[0, 0], predicted[1:-1].flatten(0, 2)])
-    actions = torch.cat([action[0], action[1:, None].expand(*later, -1).flatten(0, 2)])
-    rewards = torch.cat([reward[0], reward[1:, None].expand(*later, -1).flatten(0, 2)])
-    task = None if sequences.task is None else sequences.task.repeat(1 + later[0] * heads)
-    logits = model.logits("reward", latents, actions, task=task)
-    error = model.two_hot.cross_entropy(logits, rewards).mean(0)
-    return torch.cat([error[None, :number], error[number:].view(later).mean(1)])
+    action, reward = sequences.action[:, None], sequences.reward[:, None]
+    logits = model.logits("reward", predicted[:-1], action, task=sequences.task)
+    return model.two_hot.cross_entropy(logits, reward).mean((0, 2))
 
 
 def termination_errors(
@@ -162,6 +150,7 @@ class Imagined(NamedTuple):
     Attributes:
         start: Latents that imagination starts from.
         task: Their tasks; None where there is one.
+        discount: Their discounts, or one for all.
         u: Candidates as the policy's distribution measures them.
         log_prob: Their log-probability under the proposal.
         target: One-step return of each by each combination of heads; NaN where nothing reads it.
@@ -169,11 +158,12 @@ class Imagined(NamedTuple):
         loc: Of the proposal; so are the next two.
         log_std: See ``loc``.
         active: See ``loc``.
-        expert: Mean and log standard deviation of the expert; None where no loss needs it.
+        expert: Mean and log standard deviation of the expert; None where nothing is known of it.
     """
 
     start: Float[Tensor, "start latent"]
     task: Int[Tensor, " start"] | None
+    discount: Float[Tensor, " per_task"]
     u: Float[Tensor, "candidate start action"]
     log_prob: Float[Tensor, "candidate start"]
     target: Float[Tensor, "candidate start head"]
@@ -210,19 +200,26 @@ def imagine(
     model: LatentModel,
     start: Float[Tensor, "moment sequence latent"],
     weight: Float[Tensor, " start"],
-    *,
+    sequences: SequenceBatch,
+    discounts: Float[Tensor, " task"],
     candidates: int,
-    task: Int[Tensor, " sequence"] | None,
 ) -> Imagined:
     """So many candidate actions at every start, drawn by the policy or by its running average."""
-    starts, moments = start.flatten(0, 1), len(start)
-    task = None if task is None else task.repeat(moments)
-    proposal = model.proposal(starts, task=task)
+    task, discount, expert = sequences.task, discounts[:1], sequences.expert
+    if task is not None:
+        task = task.repeat(len(start))
+        discount = discounts[task]
+    if expert is not None:  # There is none at the last moment.
+        unknown = torch.full_like(expert[:1], torch.nan)
+        expert = torch.cat([expert, unknown]).flatten(0, 1)
+    starts = start.flatten(0, 1)
+    proposal = model.policy(starts, task=task, average=True)
     u = proposal.sample((candidates,))
     log_prob = proposal.log_prob(u)
     return Imagined(
         starts,
         task,
+        discount,
         u,
         log_prob,
         torch.full_like(log_prob, torch.nan).unsqueeze(-1),
@@ -230,47 +227,31 @@ def imagine(
         proposal.loc,
         proposal.log_std,
         proposal.active,
+        expert,
     )
 
 
 # --- Targets -------------------------------------------------------------------------------------
 
 
-class Step(NamedTuple):
-    """What the model predicts for actions.
-
-    Attributes:
-        reward: By each reward head.
-        latent: The latent that they lead to, by each dynamics head.
-        goes_on: Probability that the episode goes on from there.
-    """
-
-    reward: Float[Tensor, "reward ..."]
-    latent: Float[Tensor, "dynamics *batch latent"]
-    goes_on: Float[Tensor, "dynamics ..."]
-
-    def returns(
-        self, value: Float[Tensor, "value dynamics *batch 1"], discount: Float[Tensor, "*per_task"]
-    ) -> Float[Tensor, "reward dynamics value *batch"]:
-        """``r_r(z, a) + discount * (1 - d_h) * V_e(f_h(z, a))`` for each combination of heads."""
-        later = discount * (self.goes_on * value.squeeze(-1)).transpose(0, 1)
-        return self.reward[:, None, None] + later
-
-
-def model_step(
+def one_step_returns(
     model: LatentModel,
-    start: Float[Tensor, "*#batch latent"],
-    u: Float[Tensor, "*batch action"],
+    start: Float[Tensor, "*batch latent"],
+    action: Float[Tensor, "*batch action"],
+    value: Callable[[Tensor], Tensor],
+    *,
+    discount: Float[Tensor, "*per_task"],
     task: Int[Tensor, "*some"] | None,
-) -> Step:
-    """One step of the model from starts, which are repeated over axes in front of ``u``."""
-    start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
+) -> Float[Tensor, "reward dynamics value *batch"]:
+    """``r_r(z, a) + discount * (1 - d_h) * V_e(f_h(z, a))``, by each combination of heads.
+
+    ``value`` says the ``V_e`` of latents, ``[value dynamics *batch 1]``.
+    """
+    reward = model.reward(start, action, task=task).squeeze(-1)
     latent = model.next_latent(start, action, task=task)
-    return Step(
-        model.reward(start, action, task=task).squeeze(-1),
-        latent,
-        1 - model.termination(latent, task=task).squeeze(-1),
-    )
+    goes_on = 1 - model.termination(latent, task=task)
+    later = (goes_on * value(latent)).squeeze(-1).transpose(0, 1)
+    return reward[:, None, None] + discount * later
 
 
 def action_values(
@@ -286,16 +267,14 @@ def action_values(
     """What actions are worth, by each combination of heads; differentiable in them.
 
     With critic ``v`` that is the one-step return; with ``q`` the value heads say it. Of these,
-    ``heads`` are asked, or all. There is one discount, or one for each start.
+    ``heads`` are asked, or all. There is one discount, or one for each start. Starts are repeated
+    over axes in front of ``u``.
     """
+    ask = partial(model.value, task=task, network=network, heads=heads)
+    start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
     if model.critic == "q":
-        action = model.bounded(u, task=task)
-        start = start.expand(*u.shape[:-1], -1)
-        value = model.value(start, action, task=task, network=network, heads=heads)
-        return value.squeeze(-1)[None, None]
-    step = model_step(model, start, u, task)
-    value = model.value(step.latent, task=task, network=network, heads=heads)
-    return step.returns(value, discount)
+        return ask(start, action).squeeze(-1)[None, None]
+    return one_step_returns(model, start, action, ask, discount=discount, task=task)
 
 
 def critic(
@@ -325,7 +304,7 @@ def bootstrapped(
     """The estimate that each value head learns from, given those of all heads, or of a pair."""
     if params.bootstrap == "local":
         return heads
-    if params.bootstrap == "pair" and len(heads) > 2:
+    if len(heads) > 2:
         heads = heads.index_select(0, drawn_heads(len(heads), 2, heads.device))
     minimum = heads.amin(0)
     return minimum.expand(params.heads, *minimum.shape)
@@ -357,33 +336,36 @@ def recorded_targets(
 # --- Value ---------------------------------------------------------------------------------------
 
 
-def value_errors(
-    model: LatentModel,
-    logits: Float[Tensor, "head start bin"],
-    target: Float[Tensor, "head target start"],
-) -> Float[Tensor, " start"]:
-    """Cross-entropy between values and their targets, mean over heads and targets."""
-    error = model.two_hot.cross_entropy(logits.unsqueeze(1), target.detach().unsqueeze(-1))
-    return error.mean((0, 1))
+class Estimates(NamedTuple):
+    """Values that are learned, and their targets.
 
+    Attributes:
+        logits: Predictions.
+        target: Targets of each head; the loss is the mean over several.
+        weight: Weight of each start.
+    """
 
-def value_metrics(
-    name: str,
-    model: LatentModel,
-    logits: Float[Tensor, "head start bin"],
-    target: Float[Tensor, "head target start"],
-    weight: Float[Tensor, " start"],
-) -> dict[str, Tensor]:
-    """Numbers for people about values, and how far they are off where anything counts."""
-    predicted = model.two_hot.decode(logits.detach()).squeeze(-1)
-    aim = target.mean(1)
-    counts = (weight > 0).to(weight).expand_as(predicted)
-    return {
-        f"value/{name}mean": predicted.mean(),
-        f"value/{name}error": ((predicted - aim).abs() * counts).sum() / counts.sum().clamp(min=1),
-        f"value/{name}target_mean": aim.mean(),
-        f"value/{name}prediction_disagreement": disagreement(predicted),
-    }
+    logits: Float[Tensor, "head start bin"]
+    target: Float[Tensor, "head target start"]
+    weight: Float[Tensor, " start"]
+
+    def errors(self, model: LatentModel) -> Float[Tensor, " start"]:
+        """Cross-entropy between values and their targets, mean over heads and targets."""
+        logits, target = self.logits.unsqueeze(1), self.target.detach().unsqueeze(-1)
+        return model.two_hot.cross_entropy(logits, target).mean((0, 1))
+
+    def metrics(self, model: LatentModel, prefix: str) -> dict[str, Tensor]:
+        """Numbers for people, and how far values are off where anything counts."""
+        predicted = model.two_hot.decode(self.logits.detach()).squeeze(-1)
+        aim = self.target.mean(1)
+        counts = (self.weight > 0).to(self.weight).expand_as(predicted)
+        error = ((predicted - aim).abs() * counts).sum() / counts.sum().clamp(min=1)
+        return {
+            f"value/{prefix}mean": predicted.mean(),
+            f"value/{prefix}error": error,
+            f"value/{prefix}target_mean": aim.mean(),
+            f"value/{prefix}prediction_disagreement": disagreement(predicted),
+        }
 
 
 # --- The update ----------------------------------------------------------------------------------
@@ -410,11 +392,18 @@ class Updater:
         needs = [loss.needs for loss in losses.values()]
         self.needs_expert = any(need.expert for need in needs)
         self._reads_targets = params.value.critic == "v" or any(need.targets for need in needs)
-        self._candidates = params.imagination.candidates or max(need.candidates for need in needs)
+        self._candidates = num_candidates(params, losses)
         self._step_rho = powers(params.learning.rho, horizon).to(device)
         self._start_rho = powers(params.imagination.rho, horizon + 1).to(device)
-        auxiliary = () if params.auxiliary is None else params.auxiliary.discounts
-        self._gammas = torch.tensor(auxiliary, device=device)[:, None, None]
+        auxiliary = params.auxiliary or AuxiliaryParams(discounts=[0.0])
+        self._gammas = torch.tensor(auxiliary.discounts, device=device)[:, None, None]
+        self._coefs = {
+            "consistency": params.latents.consistency_coef,
+            "reward": params.reward.coef,
+            "termination": params.reward.termination_coef,
+            "value": params.value.coef,
+            "auxiliary": auxiliary.coef,
+        }
         self._weights, self._optimiser = self._of_model()
         optimiser, groups = params.optimiser, model.groups()
         self._policies = {name: groups[name] for name in losses}
@@ -463,46 +452,23 @@ class Updater:
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor], Imagined]:
         """The loss of world model and values, metrics, and what policies learn from.
 
-        L = c_p consistency + c_r reward [+ c_d termination] + c_v value [+ c_x auxiliary]
+        L = c_p consistency + c_r reward [+ c_d termination] + c_v value [+ c_x auxiliary], each a
+        mean of a weight times an error
         """
-        model, params, task = self._model, self._params, sequences.task
+        model, params = self._model, self._params
         weights = weights_of(sequences, self._step_rho, self._start_rho)
-        metrics: dict[str, Tensor] = {}
-        terms: list[Tensor] = []
-
-        def add(name: str, coefficient: float, errors: Tensor, weight: Tensor) -> None:
-            loss = (weight * errors).mean()
-            terms.append(coefficient * loss)
-            metrics[f"loss/{name}"] = loss.detach()
-            metrics[f"loss/weighted_{name}"] = terms[-1].detach()
 
         # World: encodings z, and latents predicted from z[0] along the actions that were taken.
-        z = model.encode(sequences.observation, task=task, training=True)
-        predicted = latent_rollout(model, z[0], sequences, training=True)
-        consistency = consistency_errors(predicted, self._averaged(sequences, z)[:, None])
-        add("consistency", params.latents.consistency_coef, consistency, weights.step)
-        if params.encoder.consistency_coef:
-            errors = consistency_errors(predicted.detach(), z[:, None])
-            add("encoder_consistency", params.encoder.consistency_coef, errors, weights.step)
-        reward = reward_errors(model, sequences, predicted)
-        add("reward", params.reward.coef, reward, weights.step)
-        if model.terminates:
-            errors = termination_errors(model, sequences, predicted)
-            add("termination", params.reward.termination_coef, errors, weights.end)
-        metrics |= step_metrics("consistency", consistency, weights.end)
-        metrics |= step_metrics("reward", reward, weights.end)
-        metrics["value/latent_variance"] = mean_variance(z, 1)
-        metrics["value/latent_disagreement"] = mean_variance(predicted[1:], 1)
+        z, predicted, errors = self._world(sequences, weights)
+        metrics = step_metrics(errors, weights.end)
+        metrics["value/latent_variance"] = variance(z, 1).mean()
+        metrics["value/latent_disagreement"] = variance(predicted[1:], 1).mean()
 
         # Imagine: candidate actions of the policy at every start.
         start = z if params.imagination.start == "encoding" else predicted[:, 0]
         imagined = imagine(
-            model, start.detach(), weights.start, candidates=self._candidates, task=task
+            model, start.detach(), weights.start, sequences, self._discounts, self._candidates
         )
-        if self.needs_expert:
-            assert sequences.expert is not None
-            last = torch.full_like(sequences.expert[:1], torch.nan)
-            imagined = imagined._replace(expert=torch.cat([sequences.expert, last]).flatten(0, 1))
 
         # Targets: what each candidate is worth, by each combination of heads.
         y = None
@@ -512,7 +478,7 @@ class Updater:
                     model,
                     imagined.start,
                     imagined.u,
-                    discount=self._discount_of(imagined.task),
+                    discount=imagined.discount,
                     task=imagined.task,
                     network=params.imagination.critic,
                 )
@@ -521,37 +487,94 @@ class Updater:
             returns = y if heads is None else y.index_select(2, heads)
             imagined = imagined._replace(target=returns.flatten(0, 2).movedim(0, -1))
 
-        # Value: the returns of candidates, or of the actions that were taken.
-        value, latents = params.value, predicted[:, 0] if params.value.gradient == "rollout" else z
-        if value.critic == "q":
-            target = recorded_targets(model, sequences, z, self._discount_of(task), value)
-            logits = model.logits("value", latents[:-1], sequences.action, task=task, training=True)
-            logits, target = logits.flatten(1, 2), target.flatten(1)[:, None]
-            weight = weights.step.flatten()
+        # Value: of states by the returns of candidates, or of the actions that were taken.
+        latents = predicted[:, 0] if params.value.gradient == "rollout" else z
+        if params.value.critic == "q":
+            values = {"value": self._values_of_actions(sequences, z, latents, weights)}
         else:
             assert y is not None
-            # [value candidate start], and with the mean over candidates [value 1 start].
-            target = bootstrapped(reduced(y, value.dynamics, (0, 1)), value) * weights.alive
-            target = target.mean(1, keepdim=True) if value.average == "target" else target
-            logits = model.logits("value", latents, task=task, training=True).flatten(1, 2)
-            weight = weights.value
-        add("value", value.coef, value_errors(model, logits, target), weight)
-        metrics |= value_metrics("", model, logits, target, weight)
-
-        # Values under further discounts, which only shape the encoder.
+            values = {"value": self._values_of_states(y, latents, weights, sequences.task)}
         if params.auxiliary is not None:
-            with torch.no_grad():
-                step = model_step(model, imagined.start, imagined.u, imagined.task)
-                later = model.auxiliary(step.latent, task=imagined.task, network="target")
-                target = step.returns(later, self._gammas).mean((0, 1, 3))[:, None] * weights.alive
-            logits = model.logits("auxiliary", z, task=task, training=True).flatten(1, 2)
-            errors = value_errors(model, logits, target)
-            add("auxiliary", params.auxiliary.coef, errors, weights.value)
-            metrics |= value_metrics("auxiliary_", model, logits, target, weights.value)
+            values["auxiliary"] = self._auxiliary_values(imagined, z, weights)
+        for name, estimates in values.items():
+            errors[name] = estimates.errors(model), estimates.weight
+            metrics |= estimates.metrics(model, "" if name == "value" else f"{name}_")
 
-        loss = torch.stack(terms).sum()
-        metrics["loss/total"] = loss.detach()
-        return loss, metrics, imagined
+        losses = {name: (weight * error).mean() for name, (error, weight) in errors.items()}
+        weighted = {name: self._coefs[name] * loss for name, loss in losses.items()}
+        total = torch.stack(list(weighted.values())).sum()
+        metrics |= {f"loss/{name}": loss.detach() for name, loss in losses.items()}
+        metrics |= {f"loss/weighted_{name}": loss.detach() for name, loss in weighted.items()}
+        metrics["loss/total"] = total.detach()
+        return total, metrics, imagined
+
+    def _world(
+        self, sequences: SequenceBatch, weights: Weights
+    ) -> tuple[Tensor, Tensor, dict[str, tuple[Tensor, Tensor]]]:
+        """Encodings, predictions along recorded actions, and their errors, each with its weight.
+
+        Dynamics should predict constants: encodings of the encoder or of its running average.
+        """
+        model, task, observation = self._model, sequences.task, sequences.observation
+        z = aim = model.encode(observation, task=task, training=True)
+        if self._params.encoder.average_rate is not None:
+            with torch.no_grad():
+                aim = model.encode(observation, task=task, average=True)
+        predicted = latent_rollout(model, z[0], sequences, training=True)
+        consistency = (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
+        errors = {
+            "consistency": (consistency, weights.step),
+            "reward": (reward_errors(model, sequences, predicted), weights.step),
+        }
+        if model.terminates:
+            errors["termination"] = termination_errors(model, sequences, predicted), weights.end
+        return z, predicted, errors
+
+    def _values_of_states(
+        self,
+        y: Float[Tensor, "reward dynamics value candidate start"],
+        latents: Float[Tensor, "moment sequence latent"],
+        weights: Weights,
+        task: Int[Tensor, " sequence"] | None,
+    ) -> Estimates:
+        """Values of starts, learned from the returns of candidates, or from their mean."""
+        params = self._params.value
+        target = bootstrapped(reduced(y, params.dynamics, (0, 1)), params) * weights.alive
+        if params.average == "target":
+            target = target.mean(1, keepdim=True)
+        logits = self._model.logits("value", latents, task=task, training=True)
+        return Estimates(logits.flatten(1, 2), target, weights.value)
+
+    def _values_of_actions(
+        self,
+        sequences: SequenceBatch,
+        z: Float[Tensor, "moment sequence latent"],
+        latents: Float[Tensor, "moment sequence latent"],
+        weights: Weights,
+    ) -> Estimates:
+        """Values of the actions that were taken."""
+        model, task, params = self._model, sequences.task, self._params.value
+        discount = self._discounts[:1] if task is None else self._discounts[task]
+        target = recorded_targets(model, sequences, z, discount, params)
+        logits = model.logits("value", latents[:-1], sequences.action, task=task, training=True)
+        return Estimates(logits.flatten(1, 2), target.flatten(1)[:, None], weights.step.flatten())
+
+    def _auxiliary_values(
+        self,
+        imagined: Imagined,
+        z: Float[Tensor, "moment sequence latent"],
+        weights: Weights,
+    ) -> Estimates:
+        """Values of encodings under further discounts, which only shape the encoder."""
+        model, task = self._model, imagined.task
+        ask = partial(model.auxiliary, task=task, network="target")
+        with torch.no_grad():
+            start = imagined.start.expand(*imagined.u.shape[:-1], -1)
+            action = model.bounded(imagined.u, task=task)
+            y = one_step_returns(model, start, action, ask, discount=self._gammas, task=task)
+            target = y.mean((0, 1, 3)).unsqueeze(1) * weights.alive
+        logits = model.logits("auxiliary", z.flatten(0, 1), task=task, training=True)
+        return Estimates(logits, target, weights.value)
 
     def policy_loss(
         self, name: str, imagined: Imagined, progress: Float[Tensor, ""]
@@ -560,7 +583,7 @@ class Updater:
         loss, model, task = self._losses[name], self._model, imagined.task
         judge = None
         if loss.needs.critic:
-            judge = critic(model, self._discount_of(task), task, self._drawn_heads())
+            judge = critic(model, imagined.discount, task, self._drawn_heads())
         distribution = model.policy(imagined.start, task=task, optimistic=name == "optimistic")
         batch = imagined.batch(with_expert=loss.needs.expert, progress=progress)
         output = loss(distribution, batch, judge)
@@ -596,26 +619,12 @@ class Updater:
         for name, loss in self._losses.items():
             loss.load_state_dict(state_dict["losses"][name])
 
-    def _averaged(
-        self, sequences: SequenceBatch, z: Float[Tensor, "moment sequence latent"]
-    ) -> Float[Tensor, "moment sequence latent"]:
-        """Latents that dynamics should predict, as constants: of the encoder or its average."""
-        if self._params.encoder.average_rate is None:
-            return z.detach()
-        with torch.no_grad():
-            observation, task = sequences.observation, sequences.task
-            return self._model.encode(observation, task=task, average=True).detach()
-
     def _drawn_heads(self) -> Int[Tensor, " chosen"] | None:
         """Value heads that judge actions for a policy loss; None: all."""
         chosen, heads = self._params.imagination.value_heads, self._params.value.heads
         if chosen is None or chosen >= heads:
             return None
         return drawn_heads(heads, chosen, self._discounts.device)
-
-    def _discount_of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "*per_task"]:
-        """The discount: a number, or one per row where there are several tasks."""
-        return self._discounts[0] if task is None else self._discounts[task]
 
     def _of_model(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
         """What the model's optimiser moves, and that optimiser."""
@@ -660,12 +669,15 @@ def _adam(
 
 
 def step_metrics(
-    name: str, errors: Float[Tensor, "time sequence"], weight: Float[Tensor, "time sequence"]
+    errors: Mapping[str, tuple[Tensor, Tensor]], counts: Float[Tensor, "time sequence"]
 ) -> dict[str, Tensor]:
-    """``loss/<name>_step_<t>``: the mean at each step, over sequences that have weight there."""
-    errors = errors.detach()
-    means = (errors * weight).sum(1) / weight.sum(1).clamp(min=torch.finfo(weight.dtype).tiny)
-    return {f"loss/{name}_step_{step}": mean for step, mean in enumerate(means.unbind(0))}
+    """``loss/<name>_step_<t>``: mean errors at each step, over sequences in which it counts."""
+    number = counts.sum(1).clamp(min=torch.finfo(counts.dtype).tiny)
+    return {
+        f"loss/{name}_step_{step}": mean
+        for name in ("consistency", "reward")
+        for step, mean in enumerate((errors[name][0].detach() * counts).sum(1) / number)
+    }
 
 
 def target_metrics(y: Float[Tensor, "reward dynamics value candidate start"]) -> dict[str, Tensor]:
@@ -681,15 +693,14 @@ def target_metrics(y: Float[Tensor, "reward dynamics value candidate start"]) ->
 
 def disagreement(values: Float[Tensor, "head ..."]) -> Float[Tensor, ""]:
     """Mean standard deviation over heads; 0 for a single head, for which it would be NaN."""
-    return (_squared_deviations(values, 0).sum(0) / max(len(values) - 1, 1)).sqrt().mean()
+    return variance(values, 0, correction=1).sqrt().mean()
 
 
-def mean_variance(values: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, ""]:
-    """Mean of the (biased) variance over an axis."""
-    return _squared_deviations(values, axis).mean()
-
-
-def _squared_deviations(values: Tensor, axis: int) -> Tensor:
+def variance(
+    values: Float[Tensor, "*shape"], axis: int, *, correction: int = 0
+) -> Float[Tensor, "*rest"]:
+    """The variance over an axis; 0 of a single number."""
     # On CPUs, var and std are up to a hundred times slower than this over axes before the last.
     values = values.detach()
-    return (values - values.mean(axis, keepdim=True)).square()
+    squares = (values - values.mean(axis, keepdim=True)).square().sum(axis)
+    return squares / max(values.shape[axis] - correction, 1)

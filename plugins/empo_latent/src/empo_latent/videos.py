@@ -14,7 +14,7 @@ from jaxtyping import Bool
 from PIL import Image
 
 from empo_latent.environments.task_vector import TaskVector
-from empo_latent.params.run import Actor
+from empo_latent.params import Actor
 from empo_pictures.pictures import MAX_GIF_FPS, Frame, write_gif
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,14 @@
-"""Single tasks as the latent agent acts in them: actions in [-1, 1], all last observations."""
+"""Tasks as the latent agent plays them: what they are made of, and which it can learn in."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Shaped, UInt8
+from jaxtyping import Float, Float32
 
 from empo_core.components import build
 from empo_core.config import ComponentRef, EnvironmentRef
@@ -20,14 +19,10 @@ from empo_core.protocols.environments import (
     EnvironmentContext,
     EnvSpec,
     ObservationSpec,
-    TimeStep,
     VectorEnv,
     VectorLayout,
 )
-from empo_core.trees import StateDict
 from empo_environments.components import CallableEnvironment, GymnasiumBacked, of_caller
-from empo_environments.serial import SerialVectorEnv
-from empo_latent.environments.action_bounds import ActionBounds
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
 
@@ -45,123 +40,20 @@ UNBOUNDED = 1e9
 """A bound beyond this stands for none, e.g. MuJoCo's 1e10."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnvStep:
-    """Outcome of an action in one environment: a row of ``TaskStep``, ``last`` its observation."""
+class ActionBounds:
+    """Actions in [-1, 1] as an environment takes them: between bounds of its own."""
 
-    last: Shaped[np.ndarray, " word"]
-    reward: float
-    terminated: bool
-    truncated: bool
-    success: float
-    current: Shaped[np.ndarray, " word"]
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        self._low, self._high = np.array(low), np.array(high)
+        self._middle, self._half = (self._low + self._high) / 2, (self._high - self._low) / 2
 
-
-class TaskEnv:
-    """One copy of an environment: a ``VectorEnv`` of one agent, whose actions are in [-1, 1].
-
-    Attributes:
-        spec: Constants of the copy.
-        where: Place of the task in the config, for messages.
-        current: The current observation.
-    """
-
-    spec: EnvSpec
-    where: str
-    current: Shaped[np.ndarray, " word"]
-
-    def __init__(
-        self, environment: Environment, number: int, *, name: str, where: str, rendering: bool
-    ) -> None:
-        """Make the copy with this number, from which the seeds of its episodes follow.
-
-        Raises:
-            ConfigError: if the environment cannot be made or learned in; the message says why, and
-                what to do.
-        """
-        self._name, self.where = name, where
-        layout = VectorLayout(first=number, terminal_observations=True, rendering=rendering)
-        try:
-            self._vector = _vector(environment, layout)
-        except (ConfigError, CollectError) as error:
-            raise ConfigError(f"{where}: {error}") from error
-        self.spec = spec = self._vector.spec
-        try:
-            _check(spec, where)
-        except ConfigError:
-            self._vector.close()
-            raise
-        self._bounds = ActionBounds(spec.actions.low, spec.actions.high)
-
-    def start(self, seed: int) -> Shaped[np.ndarray, " word"]:
-        """The first observation of the first episode of a run with this seed."""
-        try:
-            self._vector.start(seed)
-            return self._received().current
-        except CollectError as error:
-            raise self._named(error) from error
-
-    def step(self, action: Float[np.ndarray, " number"]) -> EnvStep:
-        """Act by the first numbers of an action, those that the task uses.
-
-        Raises:
-            CollectError: if the environment failed, or showed or paid no finite number.
-        """
-        try:
-            self._vector.send(0, self._bounds.action(action)[None])
-            return self._received()
-        except CollectError as error:
-            raise self._named(error) from error
-
-    def render(self) -> UInt8[np.ndarray, "height width 3"]:
-        """A picture for people.
-
-        Raises:
-            ConfigError: if no picture can be taken; the message says why.
-        """
-        if not isinstance(self._vector, SerialVectorEnv):
-            raise ConfigError(f"environment {self._name} draws no pictures")
-        return self._vector.render(0)
-
-    def state_dict(self) -> StateDict:
-        """State of the environment."""
-        return self._vector.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> bool:
-        """Go on from a state; False where a new episode was begun instead."""
-        exact = self._vector.load_state_dict(state)
-        self._received()
-        return exact
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._vector.close()
-
-    def _received(self) -> EnvStep:
-        time_step: TimeStep = self._vector.recv()
-        if not time_step.acts[0]:
-            raise CollectError(
-                "the environment ends episodes in steps of their own (autoreset); algorithm "
-                "'latent' needs one that begins the next episode within the step"
-            )
-        self.current = last = time_step.observation[0].copy()
-        terminated, truncated = bool(time_step.terminated[0]), bool(time_step.truncated[0])
-        if terminated or truncated:
-            if not len(time_step.final_row):
-                raise CollectError("the environment does not tell the last observation")
-            last = time_step.final_observation[0].copy()
-        success = -1 if time_step.success is None else int(time_step.success[0])
-        return EnvStep(
-            last=last,
-            reward=float(time_step.reward[0]),
-            terminated=terminated,
-            truncated=truncated,
-            success=math.nan if success < 0 else float(success),
-            current=self.current,
-        )
-
-    def _named(self, error: CollectError) -> CollectError:
-        return CollectError(f"task {self._name}: {error}")
+    def action(
+        self, scaled: Float[np.ndarray, "*env action"]
+    ) -> Float32[np.ndarray, "*env number"]:
+        """The environment's actions, of the first numbers of some in [-1, 1]: those it uses."""
+        numbers = scaled[..., : len(self._low)].clip(-1.0, 1.0)
+        bounded: np.ndarray = (self._middle + self._half * numbers).clip(self._low, self._high)
+        return bounded.astype(np.float32)
 
 
 def tasks_of(
@@ -278,14 +170,27 @@ def task_spec(environment: Environment, where: str) -> EnvSpec:
     return spec
 
 
-def _vector(environment: Environment, layout: VectorLayout) -> VectorEnv:
-    """A copy, whose picture is a square of the usual size where the task does not say."""
-    vector = environment.vector(1, layout)
-    sized = _sized(environment, vector.spec.observations)
-    if sized is environment:
-        return vector
-    vector.close()
-    return sized.vector(1, layout)
+def vector_of(environment: Environment, copies: int, layout: VectorLayout, where: str) -> VectorEnv:
+    """Copies of a task, whose picture is a square of the usual size where the task does not say.
+
+    Raises:
+        ConfigError: if the environment cannot be made or learned in; the message says why, and what
+            to do.
+    """
+    try:
+        vector = environment.vector(copies, layout)
+        sized = _sized(environment, vector.spec.observations)
+        if sized is not environment:
+            vector.close()
+            vector = sized.vector(copies, layout)
+    except (ConfigError, CollectError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+    try:
+        _check(vector.spec, where)
+    except ConfigError:
+        vector.close()
+        raise
+    return vector
 
 
 def _sized(environment: Environment, observations: ObservationSpec) -> Environment:

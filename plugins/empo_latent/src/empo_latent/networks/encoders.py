@@ -11,10 +11,8 @@ from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError
-from empo_latent.networks.ensemble import MlpEnsemble
-from empo_latent.networks.functions import simnorm
-from empo_latent.params import SMALLEST_PICTURE
-from empo_latent.params.networks import EncoderParams, LatentSpaceParams
+from empo_latent.networks.ensemble import MlpEnsemble, simnorm
+from empo_latent.params import SMALLEST_PICTURE, EncoderParams, LatentSpaceParams
 from empo_latent.types import MultiTaskSpec
 
 FILTERS = ((7, 2), (5, 2), (3, 2), (3, 1))

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 
-from empo_latent.networks.functions import by_hand, mish
-from empo_latent.params.networks import Heads
+from empo_latent.params import Heads
 
 WEIGHT_STD = 0.02
 """Standard deviation of weights at first."""
@@ -47,10 +48,9 @@ class MlpEnsemble(nn.Module):
         last layer are 0 at first.
         """
         super().__init__()
-        self.heads, self.outputs = heads, outputs
+        self.heads = heads
         self.final, self.dropout = final, dropout
         sizes = [inputs, *hidden, outputs]
-        # As nn.Linear has them, output first: so all heads together are one nn.Linear too.
         self.weights = nn.ParameterList(
             torch.empty(heads, after, before) for before, after in itertools.pairwise(sizes)
         )
@@ -75,47 +75,40 @@ class MlpEnsemble(nn.Module):
 
         All have one input, or with ``split`` each head that is evaluated has its own, heads first.
         """
-        batch = x.shape[1:-1] if split else x.shape[:-1]
-        rows = x.reshape(x.shape[0], -1, x.shape[-1]) if split else x.reshape(-1, x.shape[-1])
-        dropout = self.dropout if training else 0.0
-        if by_hand(x):
-            results = self._one_by_one(rows, dropout, heads)
-        else:
-            results = self._through(rows, self._parameters_of(heads), dropout)
-        return results.reshape(results.shape[0], *batch, self.outputs)
-
-    def _one_by_one(self, x: Tensor, dropout: float, heads: Tensor | None) -> Tensor:
-        """Heads one after the other, on blocks of rows: what a layer makes stays in the cache.
-
-        On one core up to twice as fast as all at once: that moves more than caches hold.
-        """
         # Taken apart once: indexing would make gradients of all heads for each.
-        stores = [[tensor.unbind() for tensor in store] for store in self._parameters_of(None)]
-        results = []
-        for place, head in enumerate(range(self.heads) if heads is None else heads.tolist()):
-            chosen = [[tensors[head] for tensors in store] for store in stores]
-            rows = x if x.ndim == 2 else x[place]
-            blocks = torch.split(rows, BLOCK)
-            outputs = [self._through(block, chosen, dropout) for block in blocks]
-            results.append(outputs[0] if len(outputs) == 1 else torch.cat(outputs))
-        return results[0][None] if len(results) == 1 else torch.stack(results)
+        stores = [
+            [
+                (tensor if heads is None else tensor.index_select(0, heads)).unbind()
+                for tensor in store
+            ]
+            for store in (self.weights, self.biases, self.scales, self.shifts)
+        ]
+        batch = x.shape[1:-1] if split else x.shape[:-1]
+        rows = x.reshape(len(x) if split else 1, batch.numel(), x.shape[-1])
+        caches = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        size = BLOCK if caches else max(batch.numel(), 1)
+        outputs = []
+        # One after the other, which on CPUs is faster than all at once: more stays in the cache.
+        for place in range(len(stores[0][0])):
+            parameters = [[tensors[place] for tensors in store] for store in stores]
+            blocks = torch.split(rows[place if split else 0], size)
+            results = [self._network(block, parameters, training) for block in blocks]
+            outputs.append(results[0] if len(results) == 1 else torch.cat(results))
+        output = outputs[0][None] if len(outputs) == 1 else torch.stack(outputs)
+        return output.view(len(outputs), *batch, output.shape[-1])
 
-    def _parameters_of(self, heads: Tensor | None) -> list[list[Tensor]]:
-        stores = (self.weights, self.biases, self.scales, self.shifts)
-        if heads is None:
-            return [list(store) for store in stores]
-        return [[tensor.index_select(0, heads) for tensor in store] for store in stores]
-
-    def _through(self, h: Tensor, parameters: list[list[Tensor]], dropout: float) -> Tensor:
-        """One network, or several where parameters have heads, on their first axis."""
+    def _network(
+        self, h: Float[Tensor, "*batch input"], parameters: list[list[Tensor]], training: bool
+    ) -> Float[Tensor, "*batch output"]:
+        """The output of one network."""
         weights, biases, scales, shifts = parameters
         last = len(weights) - 1
         for index, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-            h = linear(h, weight, bias)
-            if index == 0 and dropout:
-                h = F.dropout(h, dropout)
+            h = F.linear(h, weight, bias)
+            if index == 0 and training and self.dropout:
+                h = F.dropout(h, self.dropout)
             if index < len(scales):
-                h = normalised(h, scales[index], shifts[index])
+                h = F.layer_norm(h, h.shape[-1:], scales[index], shifts[index])
             if index < last:
                 h = mish(h)
             elif self.final is not None:
@@ -123,29 +116,67 @@ class MlpEnsemble(nn.Module):
         return h
 
 
-def linear(
-    h: Float[Tensor, "*some input"],
-    weight: Float[Tensor, "*batch output input"],
-    bias: Float[Tensor, "*batch output"],
-) -> Float[Tensor, "*batch row output"]:
-    """A linear layer of one network, or of several (``batch``), which may share their input."""
-    if weight.ndim == 2:
-        return F.linear(h, weight, bias)
-    if h.ndim == 3:
-        return torch.baddbmm(bias[:, None], h, weight.transpose(1, 2))
-    joint = F.linear(h, weight.flatten(0, 1), bias.flatten())
-    return joint.view(len(h), *bias.shape).transpose(0, 1)
+def simnorm(x: Float[Tensor, "*batch latent"], group: int) -> Float[Tensor, "*batch latent"]:
+    """A softmax in each group of ``group`` numbers (SimNorm, Hansen et al. 2024, eq. 5)."""
+    # Of so few numbers, torch's own softmax takes longer.
+    groups = x.reshape(*x.shape[:-1], -1, group)
+    e = (groups - groups.detach().amax(-1, keepdim=True)).exp()
+    softmax: Tensor = e / e.sum(-1, keepdim=True)
+    return softmax.flatten(-2)
 
 
-def normalised(
-    h: Float[Tensor, "*batch row output"],
-    scale: Float[Tensor, "*batch output"],
-    shift: Float[Tensor, "*batch output"],
-) -> Float[Tensor, "*batch row output"]:
-    """LayerNorm of one network, or of several."""
-    if scale.ndim == 1:
-        return F.layer_norm(h, h.shape[-1:], scale, shift)
-    return torch.addcmul(shift[:, None], F.layer_norm(h, h.shape[-1:]), scale[:, None])
+class _Mish(Function):
+    """``mish`` and its slope, so that going back costs one product."""
+
+    @staticmethod
+    def forward(
+        x: Float[Tensor, "*shape"],
+    ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+        # h = n / 2, share = h / (h + 1) = tanh(softplus(x)), dh/dx = e + e^2.
+        e = x.clamp(max=20).exp_()
+        h = torch.addcmul(e, e, e, value=0.5)
+        above = h + 1
+        share = h.div_(above)
+        y = share * x
+        slope = e.addcmul_(e, e).div_(above).div_(above)
+        return y, torch.addcmul(share, slope, x, out=share)
+
+    @staticmethod
+    def setup_context(
+        ctx: FunctionCtx,
+        inputs: tuple[Tensor],
+        output: tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]],
+    ) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(
+        ctx: BackwardCFunction, *grads: Float[Tensor, "*shape"] | None
+    ) -> Float[Tensor, "*shape"] | None:
+        (slope,) = ctx.saved_tensors
+        return None if grads[0] is None else grads[0] * slope
+
+
+def mish(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """``x tanh(softplus(x))`` (Misra 2019) as ``x n / (n + 2)``, ``n = e^x (e^x + 2)``.
+
+    Beyond 20, where it equals ``x`` in every precision used, ``e^x`` is not computed.
+    """
+    if torch.compiler.is_compiling():
+        e = x.clamp(max=20).exp()
+        h = e + 0.5 * e * e
+        return x * (h / (h + 1))
+    if x.device.type != "cpu":
+        return F.mish(x)
+    # On CPUs torch's own takes an update up to a third longer.
+    if torch.is_grad_enabled() and x.requires_grad:
+        apply: Callable[[Tensor], tuple[Tensor, Tensor]] = _Mish.apply
+        return apply(x)[0]
+    e = x.clamp(max=20).exp_()
+    h = e.addcmul_(e, e, value=0.5)
+    return h.div_(h + 1).mul_(x)
 
 
 def drawn_heads(
@@ -154,23 +185,6 @@ def drawn_heads(
     """So many different heads of an ensemble at random, the same for a whole batch."""
     # Not randperm(heads)[:chosen]: compilers of some versions of torch fail on that.
     return torch.rand(heads, generator=generator, device=device).topk(chosen).indices
-
-
-def lack_of_heads(where: str, chosen: int | None, heads: int, subject: str) -> str | None:
-    """Error message if more value heads shall judge than there are; None if there are enough.
-
-    Args:
-        where: The group of params that asks for them.
-        chosen: How many it asks for; None: all.
-        heads: How many there are.
-        subject: What they shall judge.
-    """
-    if (chosen or 0) <= heads:
-        return None
-    return (
-        f"{where}.value_heads: {chosen} value heads shall judge {subject}, and value.heads is "
-        f"{heads}; choose at most so many, or null for all"
-    )
 
 
 def reduced(

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from typing import Literal, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import Parameter
 
+from empo_latent.networks.bins import TwoHot
 from empo_latent.networks.encoders import Encoder
-from empo_latent.networks.functions import TwoHot
-from empo_latent.networks.heads import Head, made_dynamics, made_heads, made_termination
-from empo_latent.networks.network_inputs import Task, TaskEmbedding
+from empo_latent.networks.ensemble import MlpEnsemble, simnorm
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
 from empo_learning.distributions import BoundedNormal
 
+Task: TypeAlias = Int[Tensor, "..."]
+"""Ids of tasks; the shape broadcasts against the axes of what they are about."""
+Head: TypeAlias = Literal["reward", "value", "policy", "termination", "auxiliary", "optimistic"]
+"""Names of heads, ensembles of perceptrons that read a latent; the last three are optional."""
 Network = Literal["online", "target"]
 """Values as they are learned, or their running average, from which targets are made."""
-Part = TypeVar("Part", bound=nn.Module)
+EMBEDDING_BOUND = 0.02
+"""Greatest absolute number of embeddings at first."""
 ORDER: tuple[Head, ...] = ("reward", "termination", "value", "auxiliary", "policy", "optimistic")
 """Heads in the order of the groups of parameters."""
 MISSING: Mapping[str, str] = {
@@ -31,6 +37,70 @@ MISSING: Mapping[str, str] = {
     "optimistic": "there is no optimistic policy: set optimistic_loss",
 }
 """Why an optional head does not exist, and what to do."""
+
+
+class TaskEmbedding(nn.Module):
+    """Puts together what networks read: latents, actions, and what stands for the task.
+
+    Of several tasks, each is embedded in a vector no longer than 1 (Hansen et al. 2024, sec. 3).
+    Numbers of an action that a task does not use are read as 0.
+    """
+
+    active: Tensor
+
+    def __init__(self, spec: MultiTaskSpec, size: int, *, generator: torch.Generator) -> None:
+        """Embed the tasks of ``spec`` in ``size`` numbers; a single one in none."""
+        super().__init__()
+        self._tasks = spec.tasks
+        self.size = size if len(spec.tasks) > 1 else 0
+        self.table: nn.Parameter | None = None
+        if self.size:
+            table = torch.empty(len(spec.tasks), size)
+            self.table = nn.Parameter(
+                table.uniform_(-EMBEDDING_BOUND, EMBEDDING_BOUND, generator=generator)
+            )
+        self._is_masked = not all(map(all, spec.active))
+        self.register_buffer("active", torch.tensor(spec.active), persistent=False)
+
+    def embedded(self, task: Task | None) -> Float[Tensor, "*task task_feature"] | None:
+        """Embeddings of tasks, of norm at most 1; None where there is one task."""
+        if self.table is None:
+            return None
+        chosen = F.embedding(self._named(task), self.table)
+        norm: Tensor = torch.linalg.vector_norm(chosen, dim=-1, keepdim=True)
+        return chosen / norm.clamp(min=1)
+
+    def used(self, task: Task | None) -> Bool[Tensor, "*task action"] | None:
+        """True for numbers of an action that tasks use; None where all tasks use all."""
+        if not self._is_masked:
+            return None
+        return self.active[0] if len(self._tasks) == 1 else self.active[self._named(task)]
+
+    def concatenated(
+        self,
+        z: Float[Tensor, "*batch latent"],
+        task: Task | None,
+        action: Float[Tensor, "*#batch action"] | None = None,
+        *,
+        constant_task: bool = False,
+    ) -> Float[Tensor, "*batch input"]:
+        """Latent, action and task embedding side by side; ``constant_task`` detaches the last."""
+        parts = [z]
+        if action is not None:
+            used = self.used(task)
+            parts.append(action if used is None else action.masked_fill(~used, 0.0))
+        embedding = self.embedded(task)
+        if embedding is not None:
+            parts.append(embedding.detach() if constant_task else embedding)
+        if len(parts) == 1:
+            return z
+        return torch.cat([part.expand(*z.shape[:-1], part.shape[-1]) for part in parts], -1)
+
+    def _named(self, task: Tensor | None) -> Tensor:
+        if task is None:
+            tasks = ", ".join(self._tasks)
+            raise ValueError(f"there are several tasks ({tasks}): say which one it is")
+        return task
 
 
 class LatentModel(nn.Module):
@@ -54,31 +124,80 @@ class LatentModel(nn.Module):
         Optional parts draw their weights last: those that are always there do not depend on them.
         """
         super().__init__()
-        self._params = params
-        latents, actions = params.latents, spec.actions
+        self._params, self.critic = params, params.value.critic
+        latents, bins, value = params.latents, params.bins.number, params.value
+        actions, average_rate = spec.actions, params.encoder.average_rate
         self.two_hot = TwoHot(params.bins)
         self.task_embedding = TaskEmbedding(spec, latents.task_size, generator=generator)
-        self._inputs = inputs = latents.size + self.task_embedding.size
+        self._inputs = latents.size + self.task_embedding.size
         self.encoder = Encoder(
             params.encoder, latents, spec, embedding=self.task_embedding.size, generator=generator
         )
-        self.dynamics = made_dynamics(params, actions, inputs, generator)
-        self.heads = made_heads(params, actions, inputs, optimistic=optimistic, generator=generator)
+        self.dynamics = self._head(
+            latents.size,
+            actions=actions,
+            heads=latents.heads,
+            final=partial(simnorm, group=latents.group),
+            generator=generator,
+        )
+        head = partial(self._head, generator=generator)
+        heads: dict[str, nn.Module] = {
+            "reward": head(bins, actions=actions, heads=params.reward.heads, zero_output=True),
+            "value": head(
+                bins,
+                actions=actions if value.critic == "q" else 0,
+                heads=value.heads,
+                dropout=value.dropout,
+                zero_output=True,
+            ),
+            "policy": head(2 * actions),
+        }
+        rates = {"value": value.target_rate}
+        if params.reward.episodic:
+            heads["termination"] = head(1, zero_output=True)
+        if params.auxiliary is not None:
+            number = len(params.auxiliary.discounts)
+            heads["auxiliary"] = head(bins, heads=number, dropout=value.dropout, zero_output=True)
+            rates["auxiliary"] = value.target_rate
+        if optimistic:
+            heads["optimistic"] = head(2 * actions)
+        self.heads = nn.ModuleDict(heads)
+        if params.policy.average_rate is not None:
+            rates["policy"] = params.policy.average_rate
+        if average_rate is not None:
+            rates["encoder"] = average_rate
+        self._rates = rates
         self.averages = nn.ModuleDict(
-            {name: constant_copy(online) for name, (online, _) in self._averaged().items()}
+            {name: copy.deepcopy(self._online(name)).requires_grad_(False) for name in rates}
         )
 
-    def _averaged(self) -> dict[str, tuple[nn.Module, float]]:
-        """Networks that have a running average, each with the rate at which that follows."""
-        params = self._params
-        averaged = {"value": (self.heads["value"], params.value.target_rate)}
-        if "auxiliary" in self.heads:
-            averaged["auxiliary"] = (self.heads["auxiliary"], params.value.target_rate)
-        if params.policy.average_rate is not None:
-            averaged["policy"] = (self.heads["policy"], params.policy.average_rate)
-        if params.encoder.average_rate is not None:
-            averaged["encoder"] = (self.encoder, params.encoder.average_rate)
-        return averaged
+    def _head(
+        self,
+        outputs: int,
+        *,
+        generator: torch.Generator,
+        actions: int = 0,
+        heads: int = 1,
+        dropout: float = 0.0,
+        zero_output: bool = False,
+        final: Callable[[Tensor], Tensor] | None = None,
+    ) -> MlpEnsemble:
+        """An ensemble that reads latents, and so many numbers of actions."""
+        latents = self._params.latents
+        return MlpEnsemble(
+            heads,
+            self._inputs + actions,
+            [latents.width] * latents.layers,
+            outputs,
+            final=final,
+            dropout=dropout,
+            zero_output=zero_output,
+            generator=generator,
+        )
+
+    def _online(self, name: str) -> nn.Module:
+        """The network that a running average follows."""
+        return self.encoder if name == "encoder" else self.heads[name]
 
     @property
     def terminates(self) -> bool:
@@ -97,7 +216,7 @@ class LatentModel(nn.Module):
         """
         if self.terminates:
             return
-        head = made_termination(self._params, self._inputs, generator)
+        head = self._head(1, zero_output=True, generator=generator)
         if probability is not None:
             nn.init.constant_(head.biases[-1], math.log(probability) - math.log1p(-probability))
         self.heads["termination"] = head.to(self.active.device)
@@ -234,27 +353,22 @@ class LatentModel(nn.Module):
         *,
         task: Task | None = None,
         optimistic: bool = False,
+        average: bool = False,
     ) -> BoundedNormal:
-        """The distribution of actions of the policy, or of the optimistic one."""
+        """The distribution of actions of the policy, or of the optimistic one.
+
+        With ``average`` that of the policy's running average, where there is one, which proposes
+        candidates.
+        """
         head: Head = "optimistic" if optimistic else "policy"
         if head not in self.heads:
             raise ValueError(MISSING[head])
-        return self._distribution(self.heads[head], z, task)
-
-    def proposal(
-        self, z: Float[Tensor, "*batch latent"], *, task: Task | None = None
-    ) -> BoundedNormal:
-        """The policy that proposes candidates: the policy itself, or its running average."""
-        networks = self.averages if "policy" in self.averages else self.heads
-        return self._distribution(networks["policy"], z, task)
-
-    def _distribution(self, head: nn.Module, z: Tensor, task: Task | None) -> BoundedNormal:
-        params = self._params.policy
+        networks = self.averages if average and head in self.averages else self.heads
         # Tasks' embeddings belong to the model, which policies leave alone.
         x = self.task_embedding.concatenated(z, task, constant_task=True)
-        loc, raw = head(x)[0].chunk(2, -1)
-        span = params.max_log_std - params.min_log_std
-        log_std = params.min_log_std + 0.5 * span * (raw.tanh() + 1)
+        loc, raw = networks[head](x)[0].chunk(2, -1)
+        low, high = self._params.policy.min_log_std, self._params.policy.max_log_std
+        log_std = low + 0.5 * (high - low) * (raw.tanh() + 1)
         return BoundedNormal(loc, log_std, active=self.task_embedding.used(task))
 
     def bounded(
@@ -264,16 +378,11 @@ class LatentModel(nn.Module):
         used = self.task_embedding.used(task)
         return BoundedNormal(u, u, active=used).bounded(u)
 
-    @property
-    def critic(self) -> Literal["v", "q"]:
-        """The kind of critic: values of states (``v``) or of actions in them (``q``)."""
-        return self._params.value.critic
-
     @torch.no_grad()
     def update_targets(self) -> None:
         """Move running averages to their networks: ``average += rate * (online - average)``."""
-        for name, (online, rate) in self._averaged().items():
-            average = self.averages[name]
+        for name, rate in self._rates.items():
+            average, online = self.averages[name], self._online(name)
             torch._foreach_lerp_(list(average.parameters()), list(online.parameters()), weight=rate)
 
     def groups(self) -> dict[str, list[Parameter]]:
@@ -284,8 +393,3 @@ class LatentModel(nn.Module):
         if self.task_embedding.table is not None:
             groups["task"] = [self.task_embedding.table]
         return groups
-
-
-def constant_copy(module: Part) -> Part:
-    """A copy that is not trained."""
-    return copy.deepcopy(module).requires_grad_(False)

@@ -1,19 +1,17 @@
-"""The functions that networks are made of are what their formulas say, forwards and backwards."""
+"""Numbers go into bins and come back, and losses of bins are what their formulas say."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_latent.networks.functions import TwoHot, mish, simnorm, symexp, symlog
-from empo_latent.params.networks import BinsParams
+from empo_latent.networks.bins import TwoHot, symexp, symlog
+from empo_latent.params import BinsParams
 
 quick = settings(max_examples=20)
 
@@ -39,72 +37,6 @@ def test_symexp_undoes_symlog(number: float) -> None:
     x = torch.tensor([number], dtype=torch.float64)
 
     torch.testing.assert_close(symexp(symlog(x)), x, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("group", [2, 4, 5, 8])
-def test_simnorm_is_a_softmax_in_each_group(group: int) -> None:
-    x = 10 * normal(3, 2, 40)
-
-    found = simnorm(x, group)
-
-    expected = F.softmax(x.view(3, 2, -1, group), -1)
-    torch.testing.assert_close(found, expected.view(3, 2, 40))
-    torch.testing.assert_close(
-        found.view(3, 2, -1, group).sum(-1), torch.ones(3, 2, 40 // group).double()
-    )
-
-
-def test_simnorm_of_huge_numbers_is_finite() -> None:
-    x = torch.tensor([1e30, 0.0, -1e30, 1e30, 5e3, 4e3, 3e3, -5e3])
-
-    expected = torch.tensor([0.5, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0])
-    torch.testing.assert_close(simnorm(x, 4), expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_mish_is_torch_s_mish_however_large_numbers_are(dtype: torch.dtype) -> None:
-    x = torch.cat([torch.linspace(-30, 30, 601), torch.tensor([-1e4, -100.0, 100.0, 1e4])]).to(
-        dtype
-    )
-    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
-
-    with torch.no_grad():
-        constant = mish(ours)
-    found, expected = mish(ours), F.mish(theirs)
-
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(constant, expected)
-    for result in (found, expected):
-        result.sum().backward()
-    torch.testing.assert_close(ours.grad, theirs.grad)
-
-
-@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
-def test_gradients_are_those_of_finite_differences(function: Callable[[Tensor], Tensor]) -> None:
-    x = (3 * normal(4, 6)).requires_grad_()
-
-    assert torch.autograd.gradcheck(function, x)
-
-
-@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
-def test_arguments_stay_as_they_are(function: Callable[[Tensor], Tensor]) -> None:
-    x = normal(4, 6)
-    before = x.clone()
-
-    function(x)
-    function(x.requires_grad_()).sum().backward()
-
-    assert torch.equal(x, before)
-
-
-@pytest.mark.parametrize("function", [mish, lambda x: simnorm(x, 3)], ids=["mish", "simnorm"])
-def test_function_transforms_see_the_same_gradients(function: Callable[[Tensor], Tensor]) -> None:
-    x, weight = normal(4, 6).requires_grad_(), normal(4, 6, seed=1)
-    (function(x) * weight).sum().backward()
-
-    found = torch.func.grad(lambda x: (function(x) * weight).sum())(x.detach())
-
-    torch.testing.assert_close(found, x.grad)
 
 
 @quick

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_latent.networks.model import LatentModel
-from empo_latent.networks.network_inputs import TaskEmbedding
+from empo_latent.networks.model import LatentModel, TaskEmbedding
 from empo_latent.types import MultiTaskSpec
 
 
