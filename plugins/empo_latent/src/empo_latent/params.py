@@ -7,7 +7,7 @@ but for the demands of policy losses, which ``algorithm.py`` asks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -312,6 +312,14 @@ class ReportingParams(ScoredReporting):
 
 class LatentParams(Config):
     """A latent world model, learned from experience, and policies learned in it."""
+
+    synonyms: ClassVar = {
+        "buffer_size": "replay.capacity",
+        "learning_rate": "optimiser.lr",
+        "n_envs": "num_envs",
+        "total_timesteps": "total_steps",
+    }
+    """Names that other libraries have for keys, for errors."""
 
     preset: Preset = Field(
         "awr",
