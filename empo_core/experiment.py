@@ -80,13 +80,11 @@ def run(
     """Run a config in a new run directory and return the result; see ``Experiment.start``.
 
     Args:
-        config: A config, also as a dict or as the path of a file; or the name of an algorithm,
-            e.g. ``"rollout"``.
+        config: A config, also as a dict or as the path of a file; or the name of an algorithm.
         overrides: Changes of a dict or of a file, ``"key.path=value"`` each.
         registry: As for ``Experiment``.
         watchers: As for ``Experiment.start``.
-        environment: Makes an environment, as for ``Experiment``; or the name of one, e.g.
-            ``"gymnasium/CartPole-v1"``.
+        environment: Makes an environment, as for ``Experiment``; or the name of one.
         **params: With the name of an algorithm its params, e.g. ``total_steps=100_000``, and
             keys of the config, e.g. ``seed=1``.
 

@@ -156,8 +156,7 @@ def describe(
         for p in parameters
     ]
     # The long texts are folded in a pipe, too.
-    width = None if output().isatty() else 100
-    print_table("", ["parameter", "type", "default", "meaning"], rows, width=width)
+    print_table("", ["parameter", "type", "default", "meaning"], rows, piped=100)
 
 
 @reserved()

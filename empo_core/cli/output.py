@@ -219,11 +219,12 @@ def print_json(data: Mapping[str, object]) -> None:
     show(text)
 
 
-def stdout(width: int | None = None) -> Console:
+def stdout(width: int | None = None, *, piped: int = 10_000) -> Console:
     """A console for the command's output: no markup, and text that is fit for terminals.
 
     Args:
-        width: Of a line; None: that of the terminal, and in a pipe lines are never folded.
+        width: Of a line; None: that of the terminal, and in a pipe ``piped``.
+        piped: Of a line in a pipe; lines are never folded there by default.
     """
     from rich.console import Console, RenderHook
     from rich.segment import Segment, Segments
@@ -238,14 +239,14 @@ def stdout(width: int | None = None) -> Console:
 
     file = output()
     if width is None and not file.isatty():
-        width = 10_000
+        width = piped
     console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
     console.push_render_hook(PrintableHook())
     return console
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped: int = 10_000
 ) -> None:
     """Print rows under headings; cells are text, never markup.
 
@@ -253,7 +254,7 @@ def print_table(
         title: Above the table; may be empty.
         columns: Headings.
         rows: Cells by row.
-        width: As for ``stdout``.
+        piped: As for ``stdout``.
     """
     from rich import box
     from rich.text import Text
@@ -277,7 +278,7 @@ def print_table(
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    stdout(width).print(table)
+    stdout(piped=piped).print(table)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,9 @@ SWING_UP = "dmc/cartpole-swingup"
 
 
 def latent(*tasks: Any) -> dict[str, Any]:
-    params = {"tasks": list(tasks), "total_steps": 10, "policy_loss": "awr"}
+    params = {
+        "tasks": list(tasks), "total_steps": 10, "policy_loss": "awr", "num_envs": len(tasks),
+    }  # fmt: skip
     return {"algorithm": {"name": "latent", "params": params}}
 
 
