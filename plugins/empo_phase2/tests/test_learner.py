@@ -280,6 +280,17 @@ def test_what_is_not_finite_is_never_saved(poison: Poison, name: str) -> None:
         learner.state_dict()
 
 
+def test_u_r_stays_finite_where_an_episode_is_over_and_nobody_has_power_any_more() -> None:
+    learner, _, _ = lesson(
+        further={
+            "values": dict.fromkeys(("v_h_e", "q_r"), "test-flat"),
+            "theory": {"xi": 10.0, "eta": 1.2},  # Float32 ends at 1e38, and 1e-4**-12 is 1e48.
+        }
+    )
+    assert learner.targets is not None
+    assert (learner.targets.must_be_finite["U_r"] == 0).any(), "some successor is at the end"
+
+
 def test_decisions_that_are_open_count_most() -> None:
     pi = torch.tensor([[0.5, 0.4, 0.1, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
     available = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]).bool()

@@ -153,10 +153,12 @@ class Quantities:
     def u_r(
         self, states: TimedStates, x_h: Float[Tensor, "distinct human"]
     ) -> Float[Tensor, " distinct"]:
-        """U_r of each timed state."""
-        if "u_r" not in self.networks:
-            return self.reward(x_h)
-        return self.networks["u_r"](state_query(states))[:, 0]
+        """U_r of each timed state; 0 where the episode is over, whose X_h may be 0."""
+        if "u_r" in self.networks:
+            values = self.networks["u_r"](state_query(states))[:, 0]
+        else:
+            values = self.reward(x_h)
+        return values.masked_fill(~states.alive, 0.0)
 
     def reward(self, x_h: Float[Tensor, "distinct human"]) -> Float[Tensor, " distinct"]:
         """U_r in closed form, equation (8), no X_h counting as less than ``x_h_floor``."""
