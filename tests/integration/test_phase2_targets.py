@@ -25,7 +25,8 @@ from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_recorder import StateRecorder
 from empo_phase2.successors import JointActionOrder
-from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
+from empo_phase2.targets import BatchTargets, TargetComputer
+from empo_phase2.warmup import ScheduledTheory
 from empo_scatter_add.aggregator import ScatterAdd
 from empo_scatter_add.plugin import ScatterAddParams
 from empo_theory.parameters import CompleteTheory

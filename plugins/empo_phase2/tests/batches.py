@@ -20,7 +20,8 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.target_cache import TargetCache
-from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
+from empo_phase2.targets import BatchTargets, TargetComputer
+from empo_phase2.warmup import ScheduledTheory
 
 EVERYTHING: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 WORDS = 3

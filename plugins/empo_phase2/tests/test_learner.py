@@ -115,7 +115,7 @@ def net(learner: Learner, quantity: Quantity) -> nn.Module:
 
 
 def target_net(learner: Learner, quantity: Quantity) -> nn.Module:
-    network = learner._targets[quantity]
+    network = learner._target_networks[quantity]
     assert isinstance(network, nn.Module)
     return network
 
@@ -267,7 +267,7 @@ def test_a_weight_that_is_not_finite_is_named_in_the_next_step_and_goes_nowhere(
 @pytest.mark.parametrize(
     ("poison", "name"),
     [
-        (poison_target_weight, "targets/q_r/head.bias"),
+        (poison_target_weight, "target_networks/q_r/head.bias"),
         (poison_moment, "regressions/q_r/moments/0/exp_avg"),
     ],
     ids=["target network", "moment"],

@@ -17,7 +17,7 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
 from empo_theory.equations import robot_policy
 
-LEAST_Q = -1e-10
+HIGHEST_Q = -1e-10
 """Estimates of Q_r are lowered to this before their logarithm is taken."""
 
 BLOCK_NUMBERS = 2**22
@@ -220,7 +220,7 @@ def policy_of(
 ) -> Float[Tensor, "distinct robot_action"]:
     """The robots' power-law policy, equation (5); even where the episode is over."""
     nothing = ~available.any(-1, keepdim=True)
-    return robot_policy(q_r.clamp(max=LEAST_Q), beta_r, available | nothing)
+    return robot_policy(q_r.clamp(max=HIGHEST_Q), beta_r, available | nothing)
 
 
 def blocks(states: TimedStates, values: Quantities) -> Iterator[TimedStates]:
