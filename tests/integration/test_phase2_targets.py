@@ -89,17 +89,13 @@ def recorded(
         for some, t in zip(rows, times, strict=True)
     ]
     policy = torch.cat(prior)
-    humans = len(spec.humans)
-    nothing = torch.zeros(len(sources), humans, dtype=torch.int64)
     transitions = Transitions(
         state=state,
         steps_left=torch.cat(left),
         human_policy=policy[:, slots.goal[0]],
         acts_for=torch.ones(len(sources), len(slots), dtype=torch.bool),
-        human_action=nothing,
         behaviour=torch.zeros(len(sources), 0),
         action=torch.zeros(len(sources), dtype=torch.int64),
-        next=torch.zeros(len(sources), dtype=torch.int64),
         offsets=found.offsets,
         successor=successor,
         prob=found.prob.double(),

@@ -102,12 +102,9 @@ class Transitions:
             sampled.
         acts_for: Slots for whose goals the recorded profile is a sample, see
             ``profiles.HumanProfiles.sample``; all of them where the successors cover all profiles.
-        human_action: The humans' actions that successors were computed for; not read where the
-            successors cover all profiles.
         behaviour: Chance that each joint robot action had to be taken, exploration included; none
             where all robot actions have successors.
         action: The joint robot action that was taken.
-        next: The state that followed.
         offsets: Start of the successors of each pair.
         successor: State of each successor.
         prob: Its probability within its pair.
@@ -117,10 +114,8 @@ class Transitions:
     steps_left: Int[Tensor, " transition"]
     human_policy: Float[Tensor, "transition policy_slot action"]
     acts_for: Bool[Tensor, "transition slot"]
-    human_action: Int[Tensor, "transition human"]
     behaviour: Float[Tensor, "transition behaviour_action"]
     action: Int[Tensor, " transition"]
-    next: Int[Tensor, " transition"]
     offsets: Int[Tensor, " pair_plus_1"]
     successor: Int[Tensor, " item"]
     prob: Float[Tensor, " item"]
@@ -134,7 +129,7 @@ class Transitions:
         return self.state.shape[0]
 
 
-_OF_BLOCK = ("first", "human_choice")
+_OF_BLOCK = ("first", "human_choice", "recorded", "following")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +141,16 @@ class Block:
         transitions: One per environment that took a step; states are positions in ``states``.
         first: True for the first transition of an episode.
         human_choice: The humans' actions really taken, exploration included; explorers read it.
+        recorded: Their actions that successors were computed for; any where those cover all.
+        following: Position in ``states`` of the state that really followed.
     """
 
     states: States
     transitions: Transitions
     first: Bool[Tensor, " transition"]
     human_choice: Int[Tensor, "transition human"]
+    recorded: Int[Tensor, "transition human"]
+    following: Int[Tensor, " transition"]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As named arrays, for an ``Experience``."""
