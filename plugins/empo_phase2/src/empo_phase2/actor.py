@@ -18,7 +18,7 @@ from empo_core.types import Experience, Scene, Successors
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.episodes import Episodes
-from empo_phase2.experience import Block, States, Transitions
+from empo_phase2.experience import Block, States, Transitions, steps_after
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
 from empo_phase2.goal_index import goal_index_of
@@ -304,9 +304,8 @@ class Phase2Actor:
         """Add the current timed states and their successors to the frontier."""
         episodes = self._episodes
         frontier.enter(episodes.rows, episodes.steps_left)
-        elapsed = 0 if self._world.spec.horizon is None else 1
         counts = transitions.offsets.diff().view(len(episodes), -1).sum(1)
-        left = (episodes.steps_left - elapsed).repeat_interleave(counts)
+        left = steps_after(episodes.steps_left, self._world.spec).repeat_interleave(counts)
         alive = ~states.terminal[transitions.successor] & (left > 0)
         frontier.see(successors[alive], left[alive])
 

@@ -21,7 +21,7 @@ from empo_learning.saved_state import tensor_like
 from empo_phase2.experience import Block, States, TimedStates
 from empo_phase2.quantities import Quantities, blocks
 from empo_phase2.replay import Replay
-from empo_phase2.targets import span_of
+from empo_phase2.targets import collect, encode
 from empo_worlds.row_table import RowTable
 
 MOST_ENTERED = 4_000_000
@@ -157,18 +157,10 @@ def blind_spots(
 
 def _situations(replay: Replay, spec: WorldSpec) -> tuple[States, Int[Tensor, " situation"]]:
     """The known situations of a replay in which an episode goes on, each once."""
-    span, elapsed = span_of(spec), 0 if spec.horizon is None else 1
-    keys, places = np.empty(0, np.int64), replay.spread(MOST_ITEMS)
+    key, places = torch.empty(0, dtype=torch.int64), replay.spread(MOST_ITEMS)
     for first in range(0, len(places), AT_ONCE):
         batch = replay.transitions(places[first : first + AT_ONCE])
-        pairs = (len(batch.offsets) - 1) // len(batch)
-        left = batch.steps_left - elapsed
-        after = left.repeat_interleave(batch.offsets[::pairs].diff())
-        new_keys = torch.cat(
-            [batch.state.long() * span + batch.steps_left, batch.successor.long() * span + after]
-        )
-        keys = np.union1d(keys, new_keys.cpu().numpy())
-    numbers = torch.from_numpy(keys)
-    timed = TimedStates.of(replay.states(numbers // span).to("cpu"), numbers % span)
+        key = torch.cat([key, collect(batch, spec).key.cpu()]).unique()
+    timed = encode(key, spec, lambda ids: replay.states(ids).to("cpu"))
     going = timed.at(timed.alive.nonzero()[:, 0])
     return going.states, going.steps_left

@@ -52,7 +52,7 @@ class Episodes:
         """
         self._starts, self._horizon, self._generator = starts, horizon, generator
         self._cut, self._per_world = steps_per_episode, episodes_per_world
-        belongs = slots.human == torch.arange(int(slots.human[-1]) + 1)[:, None]
+        belongs = slots.belongs(int(slots.human[-1]) + 1).T
         self._weight = slots.weight[:, None] * belongs
         count = torch.arange(environments)
         self.layout = (first + count) % len(starts)

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.features import Features
+from empo_core.types import WorldSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class States:
     def to(self, device: torch.device | str) -> States:
         """The same states on a device."""
         return States(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+
+def steps_after(steps_left: Int[Tensor, "*many"], spec: WorldSpec) -> Int[Tensor, "*many"]:
+    """Remaining steps after one more; without a horizon no step is ever counted down."""
+    return steps_left if spec.horizon is None else steps_left - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class HumanProfiles:
         self._counts = [spec.num_actions[human] for human in spec.humans]
         self._position = torch.arange(len(self._counts), device=goals.human.device)
         # Share of each slot among those of its human, in each world.
-        share = goals.weight[:, :, None] * (goals.human[:, None] == self._position)
+        share = goals.weight[:, :, None] * goals.belongs(len(self._counts))
         self.share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
         self.human = goals.human
 

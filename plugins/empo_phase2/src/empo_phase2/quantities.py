@@ -58,9 +58,7 @@ class Quantities:
         self._weight = (goals.goal >= 0).to(goals.weight) if theory.x_agg == "sum" else goals.weight
         self._humans = torch.tensor(spec.humans, device=goals.human.device)
         self._human_of_slot = self._humans[goals.human]
-        self._belongs = goals.human[:, None] == torch.arange(
-            len(spec.humans), device=goals.human.device
-        )
+        self._belongs = goals.belongs(len(spec.humans))
 
     def by(self, networks: Mapping[Quantity, ValueNetwork]) -> Quantities:
         """The same quantities according to other networks."""

@@ -39,7 +39,7 @@ from torch import Tensor
 from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
 from empo_learning.timers import Timers
-from empo_phase2.experience import States, TimedStates, Transitions
+from empo_phase2.experience import States, TimedStates, Transitions, steps_after
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, blocks, mean_value, policy_of
 from empo_phase2.target_cache import TargetCache
@@ -108,12 +108,10 @@ def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
     """Stage 1: the distinct (state, remaining steps) among sources and successors."""
     transitions, pairs = batch.state.shape[0], batch.offsets.shape[0] - 1
     index = torch.repeat_interleave(batch.offsets.diff())
-    # Without a horizon no step is ever counted down.
-    elapsed = 0 if spec.horizon is None else 1
     of_transition = index // max(1, pairs // max(1, transitions))
     states = [batch.state, batch.successor]
-    steps = [batch.steps_left, batch.steps_left[of_transition] - elapsed]
-    keys = torch.cat(states).long() * span_of(spec) + torch.cat(steps)
+    steps = [batch.steps_left, steps_after(batch.steps_left, spec)[of_transition]]
+    keys = torch.cat(states).long() * _span(spec) + torch.cat(steps)
     distinct, inverse = torch.unique(keys, return_inverse=True)
     source, item = inverse.split([part.shape[0] for part in states])
     return CollectedStates(
@@ -127,11 +125,11 @@ def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
 
 def encode(key: Int[Tensor, " distinct"], spec: WorldSpec, look_up: LookUp) -> TimedStates:
     """Stage 2: rows, flags and goals of each distinct timed state."""
-    span = span_of(spec)
+    span = _span(spec)
     return TimedStates.of(look_up(key // span), key % span)
 
 
-def span_of(spec: WorldSpec) -> int:
+def _span(spec: WorldSpec) -> int:
     """Number of keys of timed states that each state has."""
     return (spec.horizon or 1) + 1
 

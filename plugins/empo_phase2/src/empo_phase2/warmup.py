@@ -57,7 +57,7 @@ class WarmUpSchedule:
         self._learned = tuple(q for q in QUANTITIES if q in lengths)
         constant = int(params.optimiser.lr_constant_fraction * params.total_steps)
         self._lr_falls_at = max(self.stage_start["full"], constant)
-        self._warm_up_gone_at = constant
+        self._warm_up_gone_at = constant  # Falling rates fit newer experience only.
         phases_out = params.replay.phase_out_warm_up
         self._phases_out = not params.targets.model_based if phases_out is None else phases_out
 
