@@ -126,6 +126,11 @@ class Transitions:
     successor: Int[Tensor, " item"]
     prob: Float[Tensor, " item"]
 
+    @property
+    def covers_profiles(self) -> bool:
+        """Whether successors are those of all profiles and robot actions, so no sample."""
+        return self.human_policy.shape[1] > 0
+
     def to(self, device: torch.device | str) -> Transitions:
         """The same transitions on a device."""
         return Transitions(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})

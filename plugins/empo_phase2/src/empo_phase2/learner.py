@@ -55,7 +55,7 @@ class Learner(LoopLearner):
             or those of all where it was in what targets are computed from.
         losses: The loss of each quantity at each line of the log, thinned out in long runs.
         schedule: Stages of training and schedules of parameters.
-        is_sampled: Whether targets are samples rather than expectations.
+        is_exact: Whether targets are expectations rather than samples.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Learner(LoopLearner):
         self.replay, self._collector, self._explorers = replay, collector, explorers
         self._comparison, self._estimate, self._tell = comparison, estimate, tell
         self._timers = timers
-        self.is_sampled = not params.targets.are_exact(values.spec)
+        self.is_exact = params.targets.are_exact(values.spec)
         optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
@@ -104,7 +104,7 @@ class Learner(LoopLearner):
         lr = optimiser.lr
         rates = lr if isinstance(lr, dict) else dict.fromkeys(self.networks, lr)
         self._rates = {
-            quantity: rates[quantity] or regression.default_lr(sampled=self.is_sampled)
+            quantity: rates[quantity] or regression.default_lr(sampled=not self.is_exact)
             for quantity, regression in self._regressions.items()
         }
         # Copied together, so that encoders that are shared stay shared.
@@ -124,7 +124,7 @@ class Learner(LoopLearner):
         if params.replay.sampling is None:
             # A table has learned an expectation as soon as it has seen it once.
             tables = all(network.is_table for network in self.networks.values())
-            self._by_state = not tables and not self.is_sampled
+            self._by_state = self.is_exact and not tables
         self.steps = self._line_steps = self._timed_steps = self.skipped = 0
         self.total_steps = params.total_steps
         self.targets: BatchTargets | None = None

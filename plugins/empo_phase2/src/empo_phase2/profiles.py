@@ -47,7 +47,7 @@ class HumanProfiles:
         self, batch: Transitions, layout: Int[Tensor, " state"]
     ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile column"]]:
         """Probabilities of recorded profiles: averaged over goals, and given each slot's goal."""
-        if batch.human_policy.shape[1]:
+        if batch.covers_profiles:
             return self.probabilities(batch.human_policy, layout)
         # One profile that was drawn by ``sample``: it counts 1 in both averages.
         sampled = batch.prob.new_ones(len(batch), 1)

@@ -171,23 +171,20 @@ class Quantities:
         """Q_r of each timed state and joint robot action, where it is learned."""
         return self.networks["q_r"](state_query(states))
 
-    def v_r(
+    def v_r(self, states: TimedStates) -> Float[Tensor, " distinct"]:
+        """V_r of each timed state, where it is learned."""
+        values = self.networks["v_r"](state_query(states))[:, 0]
+        return values.masked_fill(~states.alive, self.theory.terminal_value)
+
+    def closed_form_v_r(
         self,
         states: TimedStates,
-        u_r: Float[Tensor, " distinct"] | None = None,
-        q_r: Float[Tensor, "distinct robot_action"] | None = None,
-        beta_r: float = 0.0,
+        u_r: Float[Tensor, " distinct"],
+        q_r: Float[Tensor, "distinct robot_action"],
+        beta_r: float,
     ) -> Float[Tensor, " distinct"]:
-        """V_r of each timed state; in closed form by U_r, Q_r and beta_r where it is not learned.
-
-        Where it is learned these are not read.
-        """
-        if "v_r" in self.networks:
-            values = self.networks["v_r"](state_query(states))[:, 0]
-        else:
-            assert u_r is not None
-            assert q_r is not None
-            values = mean_value(u_r, q_r, policy_of(q_r, states.states.available, beta_r))
+        """V_r of each timed state, where it is not learned, by equations (5) and (9)."""
+        values = mean_value(u_r, q_r, policy_of(q_r, states.states.available, beta_r))
         return values.masked_fill(~states.alive, self.theory.terminal_value)
 
 

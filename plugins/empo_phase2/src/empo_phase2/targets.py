@@ -258,17 +258,18 @@ class TargetComputer:
                 cache.add(new, values.forward(encode(new, spec, look_up)))
             valued = cache.read(collected.key)
             if "v_r" not in valued:
-                valued["v_r"] = values.v_r(timed, valued["u_r"], valued["q_r"], theory.beta_r)
+                valued["v_r"] = values.closed_form_v_r(
+                    timed, valued["u_r"], valued["q_r"], theory.beta_r
+                )
         with measure("stage4_aggregate_q_r"):
             available = sources.states.available
             profile_prob, profile_prob_of_slot = self._profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(
                 valued["v_r"], collected, profile_prob, theory.gamma_r, values.aggregate
             )
-            # One step ahead is nearer than what is learned, where it is no sample.
-            is_exact = self._model_based and batch.human_policy.shape[1] > 0
-            looks_ahead = is_exact or "q_r" not in valued
-            source_q_r = q_r if looks_ahead else valued["q_r"][collected.source]
+            # One step ahead is nearer than what is learned, where it is no sample; where it is,
+            # Q_r is learned (``problem`` refuses anything else).
+            source_q_r = q_r if batch.covers_profiles else valued["q_r"][collected.source]
             pi_r = policy_of(source_q_r, available, theory.beta_r)
             robot_action_prob, q_r_weight = pi_r, available.to(q_r.dtype)
             if not self._model_based:
