@@ -211,7 +211,7 @@ def _situations(replay: Replay, spec: WorldSpec) -> tuple[States, Int[Tensor, " 
     key, places = torch.empty(0, dtype=torch.int64), replay.spread(MOST_ITEMS)
     for first in range(0, len(places), AT_ONCE):
         batch = replay.transitions(places[first : first + AT_ONCE])
-        key = torch.cat([key, collect(batch, spec).key.cpu()]).unique()
+        key = torch.unique(torch.cat([key, collect(batch, spec).key.cpu()]))
     timed = encode(key, spec, lambda ids: replay.states(ids).to("cpu"))
     going = timed.at(timed.alive.nonzero()[:, 0])
     return going.states, going.steps_left
