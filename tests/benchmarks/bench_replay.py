@@ -61,9 +61,7 @@ class Transition:
     steps_left: int
     human_policy: list[list[float]]
     acts_for: list[bool]
-    human_action: list[int]
     action: int
-    next: Row
     successors: dict[int, list[tuple[float, Row]]]
 
 
@@ -72,10 +70,10 @@ def objects(block: Block) -> list[Transition]:
     new, rows = block.transitions, block.states.rows.tolist()
     offsets, successor, prob = new.offsets.tolist(), new.successor.tolist(), new.prob.tolist()
     pairs = (len(offsets) - 1) // len(new)
-    policy, goals, human = (t.tolist() for t in (new.human_policy, new.acts_for, new.human_action))
-    columns = (t.tolist() for t in (new.state, new.steps_left, new.action, new.next))
+    policy, goals = new.human_policy.tolist(), new.acts_for.tolist()
+    columns = (t.tolist() for t in (new.state, new.steps_left, new.action))
     kept = []
-    for t, (state, steps_left, action, after) in enumerate(zip(*columns, strict=True)):
+    for t, (state, steps_left, action) in enumerate(zip(*columns, strict=True)):
         successors = {
             pair: [
                 (prob[item], tuple(rows[successor[item]]))
@@ -83,10 +81,8 @@ def objects(block: Block) -> list[Transition]:
             ]
             for pair in range(pairs)
         }
-        start, end = tuple(rows[state]), tuple(rows[after])
-        kept.append(
-            Transition(start, steps_left, policy[t], goals[t], human[t], action, end, successors)
-        )
+        start = tuple(rows[state])
+        kept.append(Transition(start, steps_left, policy[t], goals[t], action, successors))
     return kept
 
 
@@ -95,7 +91,6 @@ def batch_of_objects(transitions: deque[Transition], chance: random.Random) -> t
     batch = [transitions[chance.randrange(len(transitions))] for _ in range(BATCH)]
     ids: dict[Row, int] = {}
     state = [ids.setdefault(t.state, len(ids)) for t in batch]
-    after = [ids.setdefault(t.next, len(ids)) for t in batch]
     successor, prob, counts = [], [], []
     for transition in batch:
         for pair in transition.successors.values():
@@ -104,7 +99,7 @@ def batch_of_objects(transitions: deque[Transition], chance: random.Random) -> t
                 successor.append(ids.setdefault(row, len(ids)))
                 prob.append(chance_of_it)
     return (
-        torch.tensor(state), torch.tensor(after), torch.tensor(counts).cumsum(0),
+        torch.tensor(state), torch.tensor(counts).cumsum(0),
         torch.tensor(successor), torch.tensor(prob), torch.tensor(list(ids)),
         torch.tensor([t.human_policy for t in batch]), torch.tensor([t.acts_for for t in batch]),
         torch.tensor([t.steps_left for t in batch]), torch.tensor([t.action for t in batch]),
@@ -113,8 +108,8 @@ def batch_of_objects(transitions: deque[Transition], chance: random.Random) -> t
 
 def batch_of(replay: Replay, generator: torch.Generator) -> States:
     """The same from the replay."""
-    batch = replay.sample(BATCH, generator)
-    return replay.states(torch.cat([batch.state, batch.next, batch.successor]).unique())
+    batch = replay.transitions(replay.sample_indices(BATCH, generator))
+    return replay.states(torch.cat([batch.state, batch.successor]).unique())
 
 
 def best_us(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -217,23 +212,23 @@ def random_block(count: int, chance: torch.Generator) -> Block:
             steps_left=torch.randint(1, 51, (count,), generator=chance),
             human_policy=torch.full((count, 2, 2), 0.5),
             acts_for=torch.ones(count, 2, dtype=torch.bool),
-            human_action=zeros[:, None],
             behaviour=torch.zeros(count, 0),
             action=zeros,
-            next=torch.arange(count, 2 * count),
             offsets=torch.arange(4 * count + 1),
             successor=torch.arange(2 * count, 6 * count),
             prob=torch.ones(4 * count),
         ),
         torch.zeros(count, dtype=torch.bool),
         zeros[:, None],
+        zeros[:, None],
+        torch.arange(count, 2 * count),
     )
 
 
 def growth(console: Console) -> None:
     """Print the time of each operation of a replay and of a frontier as they grow."""
     shape = ReplayShape(words=3, dtype=torch.int32, slots=2, robot_actions=2, human_slots=2,
-                        human_actions=2, humans=1, profiles=2)  # fmt: skip
+                        human_actions=2, profiles=2)  # fmt: skip
     replay, chance = Replay(SIZES[-1], shape), torch.Generator().manual_seed(0)
     frontier = Frontier(TinyWorld().spec)
     seen = torch.arange(SIZES[-1])[:, None] // torch.tensor([1, 1000]) % 1000

@@ -172,7 +172,7 @@ def aggregations(case: Case, batch: Transitions) -> tuple[float, float]:
     situations = encode(collected.key, problem.spec, case.replay.states)
     sources = situations.at(collected.source)
     values = case.values.forward(situations)
-    v_r = case.values.v_r(situations, values["u_r"], values["q_r"], SETTING.beta_r)
+    v_r = case.values.closed_form_v_r(situations, values["u_r"], values["q_r"], SETTING.beta_r)
     profiles = HumanProfiles(problem.spec, problem.slots)
     chance, by_slot = profiles.probabilities(batch.human_policy, sources.states.layout)
     q_r = values["q_r"][collected.source]

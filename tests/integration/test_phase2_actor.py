@@ -97,7 +97,7 @@ def test_what_is_recorded_is_what_world_and_prior_say(
             really[:, robot] = rest % spec.num_actions[robot]
             rest = rest // spec.num_actions[robot]
         after = as_mappings(world.transitions(rows, really))
-        following = states.rows[moves.next].tolist()
+        following = states.rows[block.following].tolist()
         assert all(tuple(row) in may for row, may in zip(following, after, strict=True))
         assert torch.equal(states.achieved, world.achieved(states.rows)[:, slots.goal[0]])
 
@@ -122,8 +122,8 @@ def test_sampled_humans_follow_the_prior_whatever_they_explore() -> None:
             for k in range(len(world.spec.humans)):
                 own = policy[slots.goal[0, slots.human == k]]
                 acted_for = own[moves.acts_for[i, slots.human == k]]
-                assert own[:, moves.human_action[i, k]].max() > 1e-3
-                assert bool((acted_for[:, moves.human_action[i, k]] > 1e-3).all())
+                assert own[:, block.recorded[i, k]].max() > 1e-3
+                assert bool((acted_for[:, block.recorded[i, k]] > 1e-3).all())
                 differs += bool((acted_for[:, block.human_choice[i, k]] < 1e-3).any())
     assert differs > 10
 

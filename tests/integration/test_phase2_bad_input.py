@@ -33,6 +33,8 @@ algorithm:
         ("algorithm.params.values.v_h_e=null", "v_h_e"),
         ("algorithm.params.targets.max_pairs=0", "greater than or equal to 1"),
         ("algorithm.params.warm_up.gamma_h_start=0.5", "gamma_h_steps (200)"),
+        ("algorithm.params.warm_up.gamma_r_start=0.5", "gamma_r_steps (200)"),
+        ("algorithm.params.warm_up.gamma_r_start=0", "greater than 0"),
         ("algorithm.params.reporting.compare=nothing", "nothing"),
         ("algorithm.params.exploration.robot=[greedy]", "No explorer named 'greedy'"),
         ("world_model=multigrid/minimal_agent", "no robot"),

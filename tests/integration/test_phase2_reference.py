@@ -17,7 +17,8 @@ from empo_learning.timers import Timers
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
 from empo_phase2.problem import Problem
-from empo_phase2.targets import ScheduledTheory, TargetComputer
+from empo_phase2.targets import TargetComputer
+from empo_phase2.warmup import ScheduledTheory
 
 SETTING = ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
 THEORY = {"zeta": 2.0, "xi": 1.0, "eta": 1.1}

@@ -25,7 +25,8 @@ from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_recorder import StateRecorder
 from empo_phase2.successors import JointActionOrder
-from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
+from empo_phase2.targets import BatchTargets, TargetComputer
+from empo_phase2.warmup import ScheduledTheory
 from empo_scatter_add.aggregator import ScatterAdd
 from empo_scatter_add.plugin import ScatterAddParams
 from empo_theory.parameters import CompleteTheory
@@ -88,17 +89,13 @@ def recorded(
         for some, t in zip(rows, times, strict=True)
     ]
     policy = torch.cat(prior)
-    humans = len(spec.humans)
-    nothing = torch.zeros(len(sources), humans, dtype=torch.int64)
     transitions = Transitions(
         state=state,
         steps_left=torch.cat(left),
         human_policy=policy[:, slots.goal[0]],
         acts_for=torch.ones(len(sources), len(slots), dtype=torch.bool),
-        human_action=nothing,
         behaviour=torch.zeros(len(sources), 0),
         action=torch.zeros(len(sources), dtype=torch.int64),
-        next=torch.zeros(len(sources), dtype=torch.int64),
         offsets=found.offsets,
         successor=successor,
         prob=found.prob.double(),

@@ -45,7 +45,7 @@ def learn(text, spec, slots, blocks, steps):
     shape = ReplayShape(
         words=spec.state_words, dtype=spec.state_dtype,
         slots=len(slots["human"]), robot_actions=spec.num_robot_actions,
-        human_slots=len(slots["human"]), human_actions=max(humans), humans=len(humans),
+        human_slots=len(slots["human"]), human_actions=max(humans),
         profiles=spec.num_human_actions,
     )
     replay = Replay(params.replay.capacity, shape)

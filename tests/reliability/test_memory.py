@@ -46,16 +46,16 @@ def block(step: int, generator: torch.Generator) -> Block:
             1 + below(9, ENVIRONMENTS),
             torch.rand((ENVIRONMENTS, SLOTS, 3), generator=generator),
             below(2, ENVIRONMENTS, SLOTS).bool(),
-            below(3, ENVIRONMENTS, 1),
             torch.zeros(ENVIRONMENTS, 0),
             below(ROBOT_ACTIONS, ENVIRONMENTS),
-            below(states, ENVIRONMENTS),
             torch.nn.functional.pad(counts.cumsum(0), (1, 0)),
             below(states, items),
             torch.ones(items),
         ),
         torch.zeros(ENVIRONMENTS, dtype=torch.bool),
         below(3, ENVIRONMENTS, 1),
+        below(3, ENVIRONMENTS, 1),
+        below(states, ENVIRONMENTS),
     )
 
 
@@ -78,15 +78,15 @@ def test_memory_stays_flat_once_the_replay_is_full(
 ) -> None:
     shape = ReplayShape(
         words=2, dtype=torch.int32, slots=SLOTS, robot_actions=ROBOT_ACTIONS,
-        human_slots=SLOTS, human_actions=3, humans=1, profiles=1,
+        human_slots=SLOTS, human_actions=3, profiles=1,
     )  # fmt: skip
     replay = Replay(CAPACITY, shape, storage=storage, directory=tmp_path)
     generator = torch.Generator().manual_seed(0)
 
     def once(step: int) -> None:
         replay.add(block(step, generator), training_step=step)
-        batch = replay.sample(64, generator, oldest=step - 100)
-        replay.states(torch.cat([batch.state, batch.next, batch.successor]).unique())
+        batch = replay.transitions(replay.sample_indices(64, generator, oldest=step - 100))
+        replay.states(torch.cat([batch.state, batch.successor]).unique())
 
     assert_flat(once, replay, before=3 * CAPACITY // ENVIRONMENTS, steps=steps)
 

@@ -34,7 +34,7 @@ LEARNERS = {"phase2": 10, "rollout": 5, "latent": 42}
 STATE = {
     ("phase2", "weights"): r"^networks/q_r/",
     ("phase2", "moments"): r"^regressions/q_r/.*exp_avg",
-    ("phase2", "targets"): r"^targets/v_h_e/",
+    ("phase2", "targets"): r"^target_networks/v_h_e/",
     ("rollout", "weights"): r"^policy/",
     ("rollout", "moments"): r"^ranks/0/updater/optimiser/.*exp_avg",
     ("latent", "weights"): r"^model/(encoder|dynamics|heads)\.",

@@ -20,7 +20,8 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.target_cache import TargetCache
-from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
+from empo_phase2.targets import BatchTargets, TargetComputer
+from empo_phase2.warmup import ScheduledTheory
 
 EVERYTHING: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 WORDS = 3
@@ -175,7 +176,7 @@ def _states(form: Form, spec: WorldSpec, slots: GoalIndex) -> States:
 
 
 def _batch(form: Form, spec: WorldSpec, slots: GoalIndex, states: States) -> Transitions:
-    count, humans, actions = form.transitions, len(spec.humans), spec.num_robot_actions
+    count, actions = form.transitions, spec.num_robot_actions
     alive = torch.nonzero(~states.terminal)[:, 0]
     state = alive[torch.randint(len(alive), (count,))]
     profiles = spec.num_human_actions if form.expectation == "all" else 1
@@ -210,10 +211,8 @@ def _batch(form: Form, spec: WorldSpec, slots: GoalIndex, states: States) -> Tra
         steps_left=torch.randint(1, (form.horizon or 1) + 1, (count,)),
         human_policy=policy if form.expectation == "all" else policy[:, :0],
         acts_for=acts_for,
-        human_action=torch.zeros(count, humans, dtype=torch.int64),
         behaviour=behaviour if form.expectation == "free" else behaviour[:, :0],
         action=action,
-        next=state,
         offsets=offsets,
         successor=successor,
         prob=prob / total[owner],

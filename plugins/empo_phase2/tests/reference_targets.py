@@ -192,7 +192,10 @@ class ReferenceTargets:
         here, taken = values[SOURCE, t], batch.action[t]
         ahead = self.q_r_target(batch, t, values)
         sees_all = self.model_based and not batch.samples_humans
-        q_r = ahead if here.q_r is None or sees_all else here.q_r
+        q_r = ahead
+        if not sees_all:
+            assert here.q_r is not None, "without all successors Q_r must be learned"
+            q_r = here.q_r
         pi_r = self.equations.policy(q_r, here.available)
         q_weight = [float(ok) for ok in here.available]
         is_policy = True

@@ -20,7 +20,7 @@ from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_phase2.experience import States
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
-from empo_phase2.targets import ScheduledTheory
+from empo_phase2.warmup import ScheduledTheory
 
 LookUp = Callable[[Int[Tensor, " distinct"]], States]
 

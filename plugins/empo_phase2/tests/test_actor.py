@@ -182,18 +182,18 @@ def test_what_follows_can_follow_and_episodes_end_as_they_should(
         for row, action in real:
             pair = (row * stride + int(profile[row])) * robots + action
             items = range(int(moves.offsets[pair]), int(moves.offsets[pair + 1]))
-            assert int(moves.next[row]) in {int(moves.successor[item]) for item in items}
+            assert int(block.following[row]) in {int(moves.successor[item]) for item in items}
         if before is not None:
             for row in range(len(moves)):
                 came = before.transitions
                 left = int(came.steps_left[row]) - 1
-                over = bool(before.states.terminal[came.next[row]])
+                over = bool(before.states.terminal[before.following[row]])
                 over = over or (horizon is not None and left == 0)
                 ended += over
                 assert bool(block.first[row]) == over
                 if not over:
                     assert torch.equal(
-                        states.rows[moves.state[row]], before.states.rows[came.next[row]]
+                        states.rows[moves.state[row]], before.states.rows[before.following[row]]
                     )
                 assert int(moves.steps_left[row]) == (
                     1 if horizon is None else horizon if over else left
@@ -250,7 +250,7 @@ def chances_of_recorded(block: Block, world: WorldModel) -> tuple[Tensor, Tensor
         policy = prior.policy(
             block.states.rows[state][None], torch.tensor([int(moves.steps_left[i])])
         )[0]
-        own = moves.human_action[i, slots.human]
+        own = block.recorded[i, slots.human]
         chances.append(policy[slots.goal[0]].gather(1, own[:, None])[:, 0])
     return torch.stack(chances), moves.acts_for
 
@@ -288,7 +288,7 @@ def test_exploration_never_leaks_into_what_humans_are_said_to_do(model_based: bo
         rows = block.states.rows[moves.state]
         available = world.available(rows)
         expected = 2 - available.flip(2).int().argmax(2)[:, [0, 2]]
-        assert torch.equal(moves.human_action, expected)
+        assert torch.equal(block.recorded, expected)
         explored = (block.human_choice != expected).any(1)
         differed += int(explored.sum())
         actions = order[: int(robots)].repeat(len(rows), 1)
@@ -306,8 +306,8 @@ def test_exploration_never_leaks_into_what_humans_are_said_to_do(model_based: bo
             ((one, prob),) = successors.items()
             assert prob == 1
             assert one in may[pair]
-            if torch.equal(block.human_choice[row], moves.human_action[row]):
-                assert one == tuple(block.states.rows[moves.next[row]].tolist())
+            if torch.equal(block.human_choice[row], block.recorded[row]):
+                assert one == tuple(block.states.rows[block.following[row]].tolist())
     assert differed > 20
 
 
@@ -319,7 +319,7 @@ def test_the_environment_moves_as_the_humans_really_act(mode: dict[str, bool]) -
         moves = block.transitions
         actions = torch.stack([block.human_choice[:, 0], moves.action], 1)
         after = world.transitions(block.states.rows[moves.state], actions).states
-        assert torch.equal(block.states.rows[moves.next], after)
+        assert torch.equal(block.states.rows[block.following], after)
 
 
 @pytest.mark.parametrize("explorers", [[], [AT_RANDOM]])
@@ -333,12 +333,12 @@ def test_recorded_humans_act_for_a_goal_drawn_anew_in_each_state(
         world, explorers, all_profiles=False, model_based=model_based, environments=400,
         goal_resample_prob=0.0,
     )  # fmt: skip
-    moves = [block.transitions for block in play(actor, 60)]
+    blocks = play(actor, 60)
     prior = favours_first(world).policy(world.initial_state()[None], torch.tensor([1]))[0]
     weight = torch.tensor([goal.weight for goal in world.spec.goals], dtype=torch.float64)
     mean = (weight[:, None] * prior).sum(0) / weight.sum()
-    action = torch.cat([each.human_action[:, 0] for each in moves])
-    acts_for = torch.cat([each.acts_for for each in moves])
+    action = torch.cat([block.recorded[:, 0] for block in blocks])
+    acts_for = torch.cat([block.transitions.acts_for for block in blocks])
     # Four standard errors of shares of at most 24,000 samples.
     found = action.bincount(minlength=4) / len(action)
     torch.testing.assert_close(found.double(), mean, rtol=0, atol=0.013)
@@ -385,7 +385,7 @@ def test_goals_are_drawn_by_weight_and_kept_until_they_are_achieved() -> None:
     changed_without_reason = kept_although_achieved = achieved_at_all = 0
     for (before, was), (block, now) in pairwise(blocks):
         old, new = was[:, 0], now[:, 0]
-        reached = before.states.achieved[before.transitions.next].gather(1, old[:, None])[:, 0]
+        reached = before.states.achieved[before.following].gather(1, old[:, None])[:, 0]
         same_episode = ~block.first
         changed_without_reason += int((same_episode & ~reached & (old != new)).sum())
         achieved_at_all += int((same_episode & reached).sum())
@@ -401,7 +401,7 @@ def test_humans_change_their_minds_as_often_as_asked() -> None:
     changed = possible = 0
     for (before, was), (_, now) in pairwise(blocks):
         old, new = was[:, 0], now[:, 0]
-        reached = before.states.achieved[before.transitions.next].gather(1, old[:, None])[:, 0]
+        reached = before.states.achieved[before.following].gather(1, old[:, None])[:, 0]
         far = ~reached & (old == 0)
         changed, possible = changed + int((new != old)[far].sum()), possible + int(far.sum())
     assert changed / possible == pytest.approx(0.3 * 8 / 9, abs=0.05)
@@ -432,7 +432,7 @@ def test_compact_rows_are_recorded_where_they_are_asked_for() -> None:
 
 def test_explorers_see_what_robots_can_bring_about() -> None:
     blocks = play(actor_in(Street(2), ["count-bonus", "action-sequences", RND]), 20)
-    seen = torch.cat([block.states.rows[block.transitions.next] for block in blocks])
+    seen = torch.cat([block.states.rows[block.following] for block in blocks])
     assert len(seen.unique(dim=0)) > 50
 
 

@@ -165,7 +165,8 @@ def block_of(world: DoorWorld, rows: list[list[int]], steps_left: list[int]) -> 
     encoder = StateEncoder(world, "rows", EagerHumans(world))
     states, transitions = encoder(torch.tensor(rows, dtype=torch.int16), torch.tensor(steps_left))
     nothing = torch.zeros(len(rows), dtype=torch.int64)
-    return Block(states, transitions, nothing.bool(), torch.zeros(len(rows), 2).long())
+    humans = torch.zeros(len(rows), 2).long()
+    return Block(states, transitions, nothing.bool(), humans, humans, nothing)
 
 
 def test_coverage_counts_situations_once(world: DoorWorld, comparison: Comparison) -> None:

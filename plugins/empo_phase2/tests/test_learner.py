@@ -115,7 +115,7 @@ def net(learner: Learner, quantity: Quantity) -> nn.Module:
 
 
 def target_net(learner: Learner, quantity: Quantity) -> nn.Module:
-    network = learner._targets[quantity]
+    network = learner._target_networks[quantity]
     assert isinstance(network, nn.Module)
     return network
 
@@ -267,7 +267,7 @@ def test_a_weight_that_is_not_finite_is_named_in_the_next_step_and_goes_nowhere(
 @pytest.mark.parametrize(
     ("poison", "name"),
     [
-        (poison_target_weight, "targets/q_r/head.bias"),
+        (poison_target_weight, "target_networks/q_r/head.bias"),
         (poison_moment, "regressions/q_r/moments/0/exp_avg"),
     ],
     ids=["target network", "moment"],
@@ -278,6 +278,17 @@ def test_what_is_not_finite_is_never_saved(poison: Poison, name: str) -> None:
     poison(learner, memory, problem, float("nan"))
     with pytest.raises(NonFiniteError, match=rf"saved .*{name}"):
         learner.state_dict()
+
+
+def test_u_r_stays_finite_where_an_episode_is_over_and_nobody_has_power_any_more() -> None:
+    learner, _, _ = lesson(
+        further={
+            "values": dict.fromkeys(("v_h_e", "q_r"), "test-flat"),
+            "theory": {"xi": 10.0, "eta": 1.2},  # Float32 ends at 1e38, and 1e-4**-12 is 1e48.
+        }
+    )
+    assert learner.targets is not None
+    assert (learner.targets.must_be_finite["U_r"] == 0).any(), "some successor is at the end"
 
 
 def test_decisions_that_are_open_count_most() -> None:

@@ -20,7 +20,6 @@ SHAPE = ReplayShape(
     robot_actions=2,
     human_slots=0,
     human_actions=3,
-    humans=1,
     profiles=1,
 )
 
@@ -55,21 +54,27 @@ def walk(
             steps_left=zero + left,
             human_policy=torch.zeros((count, 0, 3)),
             acts_for=torch.ones(count, 1, dtype=torch.bool),
-            human_action=zero[:, None],
             behaviour=torch.zeros(count, 0),
             action=zero,
-            next=2 * torch.arange(count) + 1,
             offsets=torch.arange(0, items + 1, num_successors),
             successor=torch.arange(items) % (2 * count),
             prob=torch.full((items,), 1 / num_successors),
         ),
         torch.full((count,), first),
         zero[:, None],
+        zero[:, None],
+        2 * torch.arange(count) + 1,
     )
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def sample(
+    replay: Replay, count: int, chance: torch.Generator, oldest: int | None = None
+) -> Transitions:
+    return replay.transitions(replay.sample_indices(count, chance, oldest=oldest))
 
 
 def cells(replay: Replay, batch: Transitions) -> list[int]:
@@ -92,7 +97,7 @@ def test_transitions_that_are_too_old_are_not_drawn(added: int) -> None:
     for step in range(added):
         replay.add(walk(step), training_step=step // 2)
     oldest = (added - 10) // 2
-    batch = replay.sample(10, generator(), oldest=oldest)
+    batch = sample(replay, 10, generator(), oldest=oldest)
     assert min(cells(replay, batch)) >= 2 * oldest
     every = replay.sample_indices(10, generator(), oldest=oldest)
     many = torch.cat([replay.sample_indices(5, generator(s), oldest=oldest) for s in range(60)])
@@ -141,7 +146,7 @@ def test_everything_is_drawn_from_where_too_few_are_young_enough() -> None:
     replay = Replay(50, SHAPE)
     for step in range(20):
         replay.add(walk(step), training_step=step)
-    assert min(cells(replay, replay.sample(400, generator(), oldest=19))) == 0
+    assert min(cells(replay, sample(replay, 400, generator(), oldest=19))) == 0
 
 
 def test_equal_rows_of_different_worlds_are_different_states() -> None:
@@ -161,7 +166,7 @@ def test_ram_is_taken_when_it_is_written_and_given_back_with_the_replay() -> Non
     replay = Replay(1_000_000, SHAPE)
     reserved = replay.reserved_bytes()
     assert process.memory_info().rss - before < reserved / 4
-    replay._columns["human_action"][:] = 1
+    replay._columns["action"][:] = 1
     replay._columns["first_item"][:] = 1
     assert process.memory_info().rss - before > 10_000_000
     del replay
@@ -188,7 +193,7 @@ def test_successors_beyond_the_limit_push_out_the_oldest() -> None:
         replay.add(walk(step, num_successors=4), training_step=step)
         assert replay.items <= 24
     assert len(replay) == 3
-    assert sorted(set(cells(replay, replay.sample(50, generator())))) == [17, 18, 19]
+    assert sorted(set(cells(replay, sample(replay, 50, generator())))) == [17, 18, 19]
 
 
 def test_pairs_may_have_more_successors_than_a_byte_counts() -> None:
@@ -212,7 +217,7 @@ def test_a_restored_replay_goes_on_as_the_other_would(tmp_path: Path) -> None:
     for step in range(47, 99):
         for one in (replay, restored):
             one.add(walk(step % 9, 2), training_step=step)
-        first, second = (one.sample(16, generator(step), oldest=60) for one in (replay, restored))
+        first, second = (sample(one, 16, generator(step), oldest=60) for one in (replay, restored))
         drawn = [one.sample_indices(9, generator(), by_state=True) for one in (replay, restored)]
         assert torch.equal(*drawn)
         for name in Transitions.__dataclass_fields__:
@@ -232,7 +237,7 @@ def test_a_mapped_replay_leaves_no_file_behind(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"replay\.capacity"):
-        Replay(1000, replace(SHAPE, humans=2**40), storage="mapped", directory=tmp_path)
+        Replay(1000, replace(SHAPE, human_slots=2**40), storage="mapped", directory=tmp_path)
 
 
 def test_a_replay_larger_than_memory_is_refused() -> None:
@@ -251,7 +256,7 @@ def test_pinned_memory_feeds_a_device() -> None:
     here, there = Replay(10, SHAPE), Replay(10, SHAPE, storage="pinned", device="cuda")
     for replay in (here, there):
         replay.add(walk(0, 4), training_step=0)
-    batch, same = here.sample(6, generator()), there.sample(6, generator())
+    batch, same = sample(here, 6, generator()), sample(there, 6, generator())
     for name in Transitions.__dataclass_fields__:
         assert torch.equal(getattr(batch, name), getattr(same, name).cpu()), name
     assert torch.equal(here.states(batch.state).rows, there.states(same.state).rows.cpu())
@@ -273,7 +278,7 @@ def test_policies_that_are_not_recorded_may_have_any_length() -> None:
     for length in (0, 2, 3):
         replay = Replay(3, replace(SHAPE, human_actions=length))
         replay.add(walk(0), training_step=0)
-        assert replay.sample(4, generator()).human_policy.shape == (4, 0, length)
+        assert sample(replay, 4, generator()).human_policy.shape == (4, 0, length)
 
 
 def test_a_probability_that_is_not_a_number_is_named() -> None:

@@ -37,11 +37,9 @@ class Step:
     """A transition as one would write it down."""
 
     state: State
-    after: State
     steps_left: int
     action: int
     acts_for: list[bool]
-    human_action: list[int]
     behaviour: list[float]
     policy: list[list[float]]
     successors: list[list[tuple[State, float]]]
@@ -53,7 +51,7 @@ class Step:
 
     @property
     def states(self) -> set[State]:
-        return {self.state, self.after} | {s for pair in self.successors for s, _ in pair}
+        return {self.state} | {s for pair in self.successors for s, _ in pair}
 
 
 def block_of(steps: list[Step], dtype: torch.dtype) -> Block:
@@ -75,16 +73,16 @@ def block_of(steps: list[Step], dtype: torch.dtype) -> Block:
             torch.tensor([step.steps_left for step in steps]),
             torch.tensor([step.policy for step in steps]),
             torch.tensor([step.acts_for for step in steps]),
-            torch.tensor([step.human_action for step in steps]),
             torch.tensor([step.behaviour for step in steps]),
             torch.tensor([step.action for step in steps]),
-            torch.tensor([place[step.after] for step in steps]),
             ends,
             torch.tensor([place[s] for pair in pairs for s, _ in pair], dtype=torch.int64),
             torch.tensor([p for pair in pairs for _, p in pair], dtype=torch.float32),
         ),
         torch.zeros(len(steps), dtype=torch.bool),
-        torch.tensor([step.human_action for step in steps]),
+        torch.zeros(len(steps), HUMANS, dtype=torch.int64),
+        torch.zeros(len(steps), HUMANS, dtype=torch.int64),
+        torch.tensor([place[step.state] for step in steps]),
     )
 
 
@@ -121,7 +119,6 @@ class ReplayMachine(RuleBasedStateMachine):
             robot_actions=ROBOT_ACTIONS,
             human_slots=SLOTS,
             human_actions=HUMAN_ACTIONS,
-            humans=HUMANS,
             profiles=PROFILES,
             behaviour_actions=ROBOT_ACTIONS,
         )
@@ -161,10 +158,9 @@ class ReplayMachine(RuleBasedStateMachine):
 
     def play(self, chance: random.Random) -> Step:
         return Step(
-            self.state(chance), self.state(chance), chance.randint(1, 9),
+            self.state(chance), chance.randint(1, 9),
             chance.randrange(ROBOT_ACTIONS),
             [chance.random() < 0.5 for _ in range(SLOTS)],
-            [chance.randrange(HUMAN_ACTIONS) for _ in range(HUMANS)],
             [chance.random() for _ in range(ROBOT_ACTIONS)],
             [[chance.random() for _ in range(HUMAN_ACTIONS)] for _ in range(SLOTS)],
             [
@@ -200,7 +196,7 @@ class ReplayMachine(RuleBasedStateMachine):
         restored.load_state_dict(tree)
         if self.kept:
             drawn = [
-                replay.sample(8, torch.Generator().manual_seed(1))
+                replay.transitions(replay.sample_indices(8, torch.Generator().manual_seed(1)))
                 for replay in (self.replay, restored)
             ]
             for name in Transitions.__dataclass_fields__:
@@ -229,7 +225,7 @@ class ReplayMachine(RuleBasedStateMachine):
     @invariant()
     def equal_states_have_equal_ids(self) -> None:
         batch = self.replay.transitions(self.positions())
-        ids = torch.cat([batch.state, batch.next, batch.successor]).unique()
+        ids = torch.cat([batch.state, batch.successor]).unique()
         assert len(ids) <= self.replay.distinct_states
         states = self.replay.states(ids)
         seen = {
@@ -252,14 +248,14 @@ class ReplayMachine(RuleBasedStateMachine):
 
         pairs = [[(s, rounded(p)) for s, p in pair] for pair in step.successors]
         return [
-            step.state, step.after, step.steps_left, step.action, step.acts_for,
-            step.human_action, rounded(step.behaviour), rounded(step.policy), pairs,
+            step.state, step.steps_left, step.action, step.acts_for,
+            rounded(step.behaviour), rounded(step.policy), pairs,
         ]  # fmt: skip
 
     def read(self, positions: torch.Tensor) -> list[list[Any]]:
         """Contents of transitions in the replay, in the form of ``expected``."""
         batch = self.replay.transitions(positions)
-        ids = torch.cat([batch.state, batch.next, batch.successor]).unique()
+        ids = torch.cat([batch.state, batch.successor]).unique()
         states = self.replay.states(ids)
         known: dict[int, State] = {}
         for index, key in enumerate(ids.tolist()):
@@ -274,9 +270,9 @@ class ReplayMachine(RuleBasedStateMachine):
         pairs = [items[begin:end] for begin, end in pairwise(ends)]
         return [
             [
-                known[int(batch.state[i])], known[int(batch.next[i])], int(batch.steps_left[i]),
+                known[int(batch.state[i])], int(batch.steps_left[i]),
                 int(batch.action[i]), batch.acts_for[i].tolist(),
-                batch.human_action[i].tolist(), batch.behaviour[i].tolist(),
+                batch.behaviour[i].tolist(),
                 batch.human_policy[i].tolist(), pairs[i * PAIRS : (i + 1) * PAIRS],
             ]
             for i in range(len(batch))

@@ -18,7 +18,7 @@ from empo_core.types import Experience, Scene, Successors
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.episodes import Episodes
-from empo_phase2.experience import Block, States, Transitions
+from empo_phase2.experience import Block, States, Transitions, steps_after
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
 from empo_phase2.goal_index import goal_index_of
@@ -159,24 +159,24 @@ class Phase2Actor:
             steps_left=episodes.steps_left,
             human_policy=policy if self._settings.all_profiles else policy[:, :0],
             acts_for=acts_for,
-            human_action=recorded,
             behaviour=torch.zeros(len(state), 0),
             action=state,  # Not known yet.
-            next=state,
             offsets=successors.offsets,
             successor=recorder.number(successors.states),
             prob=successors.prob.float(),
         )
-        behaviour, robot, rows = self._robots_move(transitions, successors, human, training_step)
-        transitions = replace(transitions, action=robot, next=recorder.number(rows))
+        behaviour, robot, rows = self._robots_move(
+            transitions, successors, recorded, human, training_step
+        )
+        transitions, following = replace(transitions, action=robot), recorder.number(rows)
         if not self._settings.model_based:
-            transitions = self._with_sample(transitions, rows, human)
+            transitions = self._with_sample(transitions, rows, recorded, human)
             transitions = replace(transitions, behaviour=behaviour.float())
         states = recorder.states()
-        block = Block(states, transitions, episodes.started, human)
+        block = Block(states, transitions, episodes.started, human, recorded, following)
         if self._frontier is not None:
             self._look_around(self._frontier, successors.states, states, transitions)
-        self._go_on(rows, states, transitions)
+        self._go_on(rows, states, following)
         return Experience(block.arrays(), len(episodes), self._index, self._version)
 
     def state_dict(self) -> StateDict:
@@ -237,6 +237,7 @@ class Phase2Actor:
         self,
         transitions: Transitions,
         successors: Successors,
+        recorded: Int[Tensor, "env human"],
         human: Int[Tensor, "env human"],
         training_step: int,
     ) -> tuple[Float[Tensor, "env robot_action"], Int[Tensor, " env"], Int[Tensor, "env word"]]:
@@ -245,7 +246,6 @@ class Phase2Actor:
         The behaviour policy has the explorers in it.
         """
         states, rows = self._recorder.states(), self._episodes.rows
-        recorded = transitions.human_action
         beta_r = self._schedule.beta_r(training_step)
         policy = self._behaviour.policy(states, transitions, beta_r)
         refuse_non_finite(policy, policy.sum(-1))
@@ -268,9 +268,11 @@ class Phase2Actor:
             after = select_pairs(around, here * self._order.robot_actions + robot)
         return policy, robot, sample_successors(after, rows, self._generator)
 
-    def _with_sample(self, transitions: Transitions, rows: Tensor, human: Tensor) -> Transitions:
+    def _with_sample(
+        self, transitions: Transitions, rows: Tensor, recorded: Tensor, human: Tensor
+    ) -> Transitions:
         """The transitions with one successor each, under the recorded actions of the humans."""
-        recorded, robot = transitions.human_action, transitions.action
+        robot = transitions.action
         differs = (recorded != human).any(1)
         if differs.any():
             successors = self._successors.under(self._episodes.rows, recorded, robot)
@@ -286,9 +288,9 @@ class Phase2Actor:
             prob=torch.ones(len(rows)),
         )
 
-    def _go_on(self, rows: Tensor, states: States, transitions: Transitions) -> None:
+    def _go_on(self, rows: Tensor, states: States, following: Tensor) -> None:
         """Enter the states that followed; pursue other goals where it is time for them."""
-        episodes, following = self._episodes, transitions.next
+        episodes = self._episodes
         reached = states.achieved[following].gather(1, episodes.goal)
         over = episodes.move(rows, states.terminal[following])
         if self._frontier is not None:
@@ -302,9 +304,8 @@ class Phase2Actor:
         """Add the current timed states and their successors to the frontier."""
         episodes = self._episodes
         frontier.enter(episodes.rows, episodes.steps_left)
-        elapsed = 0 if self._world.spec.horizon is None else 1
         counts = transitions.offsets.diff().view(len(episodes), -1).sum(1)
-        left = (episodes.steps_left - elapsed).repeat_interleave(counts)
+        left = steps_after(episodes.steps_left, self._world.spec).repeat_interleave(counts)
         alive = ~states.terminal[transitions.successor] & (left > 0)
         frontier.see(successors[alive], left[alive])
 

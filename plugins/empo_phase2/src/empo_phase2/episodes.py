@@ -14,7 +14,7 @@ from empo_learning.saved_state import tensor_like
 from empo_phase2.goal_index import GoalIndex
 from empo_worlds.queries import sample_actions
 
-_STATE = ("rows", "steps_left", "goal", "started", "searches", "layout", "played")
+_STATE = ("rows", "steps_left", "goal", "started", "searches", "layout", "played", "steps_done")
 
 
 class Episodes:
@@ -23,7 +23,7 @@ class Episodes:
     Attributes:
         rows: State of each environment.
         steps_left: Remaining steps; always 1 in worlds without a horizon.
-        taken: Steps since the episode began.
+        steps_done: Steps since the episode began.
         goal: The slot that each human pursues.
         started: Whether the episode has only begun.
         searches: Whether it began elsewhere than the world would.
@@ -52,7 +52,7 @@ class Episodes:
         """
         self._starts, self._horizon, self._generator = starts, horizon, generator
         self._cut, self._per_world = steps_per_episode, episodes_per_world
-        belongs = slots.human == torch.arange(int(slots.human[-1]) + 1)[:, None]
+        belongs = slots.belongs(int(slots.human[-1]) + 1).T
         self._weight = slots.weight[:, None] * belongs
         count = torch.arange(environments)
         self.layout = (first + count) % len(starts)
@@ -131,11 +131,9 @@ class Episodes:
 
     def state_dict(self) -> StateDict:
         """Everything about where the environments are."""
-        state = {name: getattr(self, name).clone() for name in _STATE}
-        return {**state, "taken": self.steps_done.clone()}
+        return {name: getattr(self, name).clone() for name in _STATE}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for name in _STATE:
             setattr(self, name, tensor_like(state_dict[name], getattr(self, name)))
-        self.steps_done = tensor_like(state_dict["taken"], self.steps_done)

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.features import Features
+from empo_core.types import WorldSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class States:
     def to(self, device: torch.device | str) -> States:
         """The same states on a device."""
         return States(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+
+def steps_after(steps_left: Int[Tensor, "*many"], spec: WorldSpec) -> Int[Tensor, "*many"]:
+    """Remaining steps after one more; without a horizon no step is ever counted down."""
+    return steps_left if spec.horizon is None else steps_left - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +108,9 @@ class Transitions:
             sampled.
         acts_for: Slots for whose goals the recorded profile is a sample, see
             ``profiles.HumanProfiles.sample``; all of them where the successors cover all profiles.
-        human_action: The humans' actions that successors were computed for; not read where the
-            successors cover all profiles.
         behaviour: Chance that each joint robot action had to be taken, exploration included; none
             where all robot actions have successors.
         action: The joint robot action that was taken.
-        next: The state that followed.
         offsets: Start of the successors of each pair.
         successor: State of each successor.
         prob: Its probability within its pair.
@@ -117,13 +120,16 @@ class Transitions:
     steps_left: Int[Tensor, " transition"]
     human_policy: Float[Tensor, "transition policy_slot action"]
     acts_for: Bool[Tensor, "transition slot"]
-    human_action: Int[Tensor, "transition human"]
     behaviour: Float[Tensor, "transition behaviour_action"]
     action: Int[Tensor, " transition"]
-    next: Int[Tensor, " transition"]
     offsets: Int[Tensor, " pair_plus_1"]
     successor: Int[Tensor, " item"]
     prob: Float[Tensor, " item"]
+
+    @property
+    def covers_profiles(self) -> bool:
+        """Whether successors are those of all profiles and robot actions, so no sample."""
+        return self.human_policy.shape[1] > 0
 
     def to(self, device: torch.device | str) -> Transitions:
         """The same transitions on a device."""
@@ -134,7 +140,7 @@ class Transitions:
         return self.state.shape[0]
 
 
-_OF_BLOCK = ("first", "human_choice")
+_OF_BLOCK = ("first", "human_choice", "recorded", "following")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +152,16 @@ class Block:
         transitions: One per environment that took a step; states are positions in ``states``.
         first: True for the first transition of an episode.
         human_choice: The humans' actions really taken, exploration included; explorers read it.
+        recorded: Their actions that successors were computed for; any where those cover all.
+        following: Position in ``states`` of the state that really followed.
     """
 
     states: States
     transitions: Transitions
     first: Bool[Tensor, " transition"]
     human_choice: Int[Tensor, "transition human"]
+    recorded: Int[Tensor, "transition human"]
+    following: Int[Tensor, " transition"]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As named arrays, for an ``Experience``."""

@@ -68,6 +68,10 @@ class GoalIndex:
         """Number of slots."""
         return self.human.shape[0]
 
+    def belongs(self, humans: int) -> Bool[Tensor, "slot human"]:
+        """True where a slot is a human's, for the first so many humans."""
+        return self.human[:, None] == torch.arange(humans, device=self.human.device)
+
     def by_slot(
         self, of_goal: Bool[Tensor, "state goal"], layout: Int[Tensor, " state"]
     ) -> Bool[Tensor, "state slot"]:

@@ -19,7 +19,7 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import InitialStates, Successors
 from empo_phase2.compare import SolvedStates
 from empo_phase2.params import Phase2Theory
-from empo_phase2.quantities import LEAST_Q
+from empo_phase2.quantities import HIGHEST_Q
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
 from empo_theory.equations import robot_policy
@@ -323,7 +323,7 @@ def inspect(
 
     def estimate(rows: Int[Tensor, "state word"], left: Int[Tensor, " state"]) -> Estimates:
         estimates = learned(rows, left)
-        q_r = estimates.q_r.double().clamp(max=LEAST_Q)
+        q_r = estimates.q_r.double().clamp(max=HIGHEST_Q)
         humans = checked_human_policy(encoder.world, rows, prior.policy(rows, left))
         return Estimates(estimates.v_r, estimates.v_h_e, q_r, humans)
 

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -36,7 +35,7 @@ from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
 from empo_phase2.replay import Replay
 from empo_phase2.target_cache import TargetCache
-from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
+from empo_phase2.targets import BatchTargets, TargetComputer
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 
@@ -52,10 +51,11 @@ class Learner(LoopLearner):
         replay: The transitions so far.
         targets: Those of the newest training step; None before the first.
         fits: Loss and gradient norm of each quantity in that step.
-        skipped: Number of fits left out because something was not finite.
+        skipped: How often something was not finite and fits were left out: that of one quantity,
+            or those of all where it was in what targets are computed from.
         losses: The loss of each quantity at each line of the log, thinned out in long runs.
         schedule: Stages of training and schedules of parameters.
-        is_sampled: Whether targets are samples rather than expectations.
+        is_exact: Whether targets are expectations rather than samples.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Learner(LoopLearner):
         self.replay, self._collector, self._explorers = replay, collector, explorers
         self._comparison, self._estimate, self._tell = comparison, estimate, tell
         self._timers = timers
-        self.is_sampled = not params.targets.are_exact(values.spec)
+        self.is_exact = params.targets.are_exact(values.spec)
         optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
@@ -104,16 +104,16 @@ class Learner(LoopLearner):
         lr = optimiser.lr
         rates = lr if isinstance(lr, dict) else dict.fromkeys(self.networks, lr)
         self._rates = {
-            quantity: rates[quantity] or regression.default_lr(sampled=self.is_sampled)
+            quantity: rates[quantity] or regression.default_lr(sampled=not self.is_exact)
             for quantity, regression in self._regressions.items()
         }
         # Copied together, so that encoders that are shared stay shared.
-        self._targets = copy.deepcopy(dict(self.networks))
-        for target in self._targets.values():
+        self._target_networks = copy.deepcopy(dict(self.networks))
+        for target in self._target_networks.values():
             target.eval()
         self._cache = TargetCache()
         self._compute = TargetComputer(
-            values.by(self._targets),
+            values.by(self._target_networks),
             model_based=params.targets.model_based,
             timers=timers,
             advantage_floor=params.targets.q_r_advantage_floor,
@@ -124,7 +124,7 @@ class Learner(LoopLearner):
         if params.replay.sampling is None:
             # A table has learned an expectation as soon as it has seen it once.
             tables = all(network.is_table for network in self.networks.values())
-            self._by_state = not tables and not self.is_sampled
+            self._by_state = self.is_exact and not tables
         self.steps = self._line_steps = self._timed_steps = self.skipped = 0
         self.total_steps = params.total_steps
         self.targets: BatchTargets | None = None
@@ -139,7 +139,11 @@ class Learner(LoopLearner):
         self._publish()
 
     def advance(self) -> None:
-        """Collect what is due, and train once if there is anything to train on."""
+        """Collect what is due, and train once if there is anything to train on.
+
+        Raises:
+            NonFiniteError: if something is not finite, see ``train``, or a weight to be published.
+        """
         if len(self.replay) or self._tell is None:
             self._collect()
         else:
@@ -155,7 +159,9 @@ class Learner(LoopLearner):
         """One training step: sample, targets, fit, refresh.
 
         Raises:
-            NonFiniteError: if something is not finite and ``on_nan`` is ``stop``.
+            NonFiniteError: if what targets are computed from, a loss or a gradient is not finite
+                and ``on_nan`` is ``stop``; or if a weight or a moment is not at a refresh,
+                whatever ``on_nan`` says.
         """
         params, schedule, step = self._params, self.schedule, self.steps
         # Sample.
@@ -171,25 +177,11 @@ class Learner(LoopLearner):
             drawn = torch.rand(len(batch), generator=self._generator, dtype=torch.float64)
             uniform = drawn.to(params.compute.device)
         # Targets, in five stages.
-        theory = ScheduledTheory(
-            schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
-        )
         self._cache.check(self.replay.renumberings)
-        targets = self._compute(batch, self.replay.states, theory, uniform)
+        targets = self._compute(batch, self.replay.states, schedule.theory(step), uniform)
         # Fit.
-        active: tuple[Quantity, ...] = ()
         self.targets, self.fits = targets, {}
-        with self._guarded():
-            check_finite(targets.must_be_finite, "what targets are computed from")
-            active = schedule.active(step)
-        if not active:  # What is not finite must not be read again.
-            self._cache.clear()
-        for quantity in active:
-            query, target, weight = self.regression_batch(quantity, targets)
-            with self._guarded():
-                self.fits[quantity] = self._regressions[quantity].fit(
-                    query, target, weight, lr=self.lr(quantity, step)
-                )
+        self._fit(targets, step)
         # Refresh.
         self.steps += 1
         self._timed_steps += 1
@@ -198,6 +190,27 @@ class Learner(LoopLearner):
         interval = params.reporting.profile_batching_interval
         if interval and self.steps % interval == 0:
             log.info("%s", metrics.profile_table(self.profile(), self._timed_steps))
+
+    def _fit(self, targets: BatchTargets, step: int) -> None:
+        """Move each quantity in training towards its targets; none where these are not finite.
+
+        Raises:
+            NonFiniteError: if something is not finite and ``on_nan`` is ``stop``.
+        """
+        try:
+            check_finite(targets.must_be_finite, "what targets are computed from")
+        except NonFiniteError as error:
+            self._cache.clear()  # What is not finite must not be read again.
+            self._stop_or_skip(error)
+            return
+        for quantity in self.schedule.active(step):
+            query, target, weight = self.regression_batch(quantity, targets)
+            try:
+                self.fits[quantity] = self._regressions[quantity].fit(
+                    query, target, weight, lr=self.lr(quantity, step)
+                )
+            except NonFiniteError as error:
+                self._stop_or_skip(error)
 
     def profile(self) -> dict[str, float]:
         """Mean milliseconds per training step of each stage of targets; empty if not measured."""
@@ -234,13 +247,13 @@ class Learner(LoopLearner):
         rate = self._params.optimiser.target_rate
         # All before any is loaded, since encoders may be shared.
         newer: dict[str, Any] = {
-            quantity: between(self._targets[quantity], network, rate)
+            quantity: between(self._target_networks[quantity], network, rate)
             for quantity, network in self.networks.items()
         }
         check_finite(flatten(newer)[1], "a weight")
         moments: dict[str, Any] = {n: r.state_dict() for n, r in self._regressions.items()}
         check_finite(flatten(moments)[1], "a moment of the optimiser")
-        for quantity, target in self._targets.items():
+        for quantity, target in self._target_networks.items():
             target.load_state_dict(newer[quantity])
         self._cache.clear()
 
@@ -282,7 +295,9 @@ class Learner(LoopLearner):
         """
         learned = {
             "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
-            "targets": {name: dict(net.state_dict()) for name, net in self._targets.items()},
+            "target_networks": {
+                name: dict(net.state_dict()) for name, net in self._target_networks.items()
+            },
             "regressions": {name: r.state_dict() for name, r in self._regressions.items()},
             "cache": self._cache.state_dict(),
             "generator": self._generator.get_state(),
@@ -304,7 +319,7 @@ class Learner(LoopLearner):
         """Go on from what ``state_dict`` returned."""
         for name in self.networks:
             self.networks[name].load_state_dict(state_dict["networks"][name])
-            self._targets[name].load_state_dict(state_dict["targets"][name])
+            self._target_networks[name].load_state_dict(state_dict["target_networks"][name])
             self._regressions[name].load_state_dict(state_dict["regressions"][name])
         self._cache.load_state_dict(state_dict["cache"])
         self._generator.set_state(state_dict["generator"])
@@ -337,17 +352,13 @@ class Learner(LoopLearner):
         self._collector.publish(weights, self.steps)
         self._published = weights
 
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Stop, or skip the rest of the block, where something is not finite (``on_nan``)."""
-        try:
-            yield
-        except NonFiniteError as error:
-            if self._params.optimiser.on_nan == "stop":
-                error.add_note(f"This happened in training step {self.steps}.")
-                raise
-            self.skipped += 1
-            log.warning("step %d: %s; the step was skipped", self.steps, error)
+    def _stop_or_skip(self, error: NonFiniteError) -> None:
+        """Raise an error, or count and log it and go on, as ``on_nan`` says."""
+        if self._params.optimiser.on_nan == "stop":
+            error.add_note(f"This happened in training step {self.steps}.")
+            raise error
+        self.skipped += 1
+        log.warning("step %d: %s; the step was skipped", self.steps, error)
 
 
 def between(target: ValueNetwork, network: ValueNetwork, rate: float) -> dict[str, Tensor]:

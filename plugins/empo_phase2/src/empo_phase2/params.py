@@ -65,9 +65,11 @@ class WarmUp(Config):
     )
     gamma_h_steps: int = Field(200, ge=0, description="Steps in which gamma_h rises.")
     gamma_r_start: float | None = Field(
-        None, ge=0, le=1, description="Start gamma_r here; null starts at its full value."
+        None, gt=0, le=1, description="Start gamma_r here; null starts at its full value."
     )
-    gamma_r_steps: int = Field(200, ge=0, description="Steps in which gamma_r rises.")
+    gamma_r_steps: int = Field(
+        200, ge=0, description="Steps in which gamma_r rises, from the start of the stage of Q_r."
+    )
 
     @model_validator(mode="after")
     def _rises_in_its_stage(self) -> WarmUp:
@@ -96,7 +98,11 @@ class OptimiserParams(Optimiser):
         "straight to 0 at the end.",
     )
     lr_constant_fraction: float = Field(
-        0.5, ge=0, le=1, description="Share of the training steps before it starts to fall."
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of the training steps before it starts to fall, and before which what "
+        "was collected in warm-up is phased out (replay.phase_out_warm_up).",
     )
     max_grad_norm: float | None = Field(
         10.0, gt=0, description="Longer gradients are cut to this; null cuts none."
@@ -113,7 +119,7 @@ class OptimiserParams(Optimiser):
         "go all of it.",
     )  # fmt: skip
     on_nan: Literal["stop", "skip"] = Field(
-        "stop", description="Reaction to a loss or gradient that is not finite."
+        "stop", description="Reaction to an input, target, loss or gradient that is not finite."
     )
 
 
@@ -157,8 +163,9 @@ class ReplayParams(Replay):
     )
     phase_out_warm_up: bool | None = Field(
         None,
-        description="After warm-up stop using what was collected in it, oldest first; null: only "
-        "without targets.model_based, which makes old experience as good as new.",
+        description="After warm-up stop using what was collected in it, oldest first, all of it "
+        "by optimiser.lr_constant_fraction; null: only without targets.model_based, which makes "
+        "old experience as good as new.",
     )
     max_age: int | None = Field(
         None, ge=1, description="Use no transition older than this many training steps."
@@ -306,6 +313,18 @@ class Phase2Params(Config):
                     + (f"; it lacks {', '.join(missing)}" if missing else "")
                     + (f"; not learned: {', '.join(unused)}" if unused else "")
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _gamma_r_rises_in_its_stages(self) -> Phase2Params:
+        warm_up, values = self.warm_up, self.values
+        q_r = 0 if values.q_r is None else warm_up.q_r
+        v_r = 0 if values.v_r is None else warm_up.v_r
+        if warm_up.gamma_r_start is not None and warm_up.gamma_r_steps > q_r + v_r:
+            raise ValueError(
+                f"warm_up.gamma_r_steps ({warm_up.gamma_r_steps}) must not be more than the stages "
+                f"of what is learned of q_r and v_r ({q_r + v_r}): gamma_r rises before beta_r does"
+            )
         return self
 
     @model_validator(mode="after")

@@ -119,7 +119,6 @@ class Problem:
             robot_actions=spec.num_robot_actions,
             human_slots=len(self.slots) if full else 0,
             human_actions=max(spec.num_actions[human] for human in spec.humans) if full else 0,
-            humans=len(spec.humans),
             profiles=spec.num_human_actions if full else 1,
             behaviour_actions=0 if self.settings.model_based else spec.num_robot_actions,
         )

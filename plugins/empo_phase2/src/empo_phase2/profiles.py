@@ -29,7 +29,7 @@ class HumanProfiles:
         self._counts = [spec.num_actions[human] for human in spec.humans]
         self._position = torch.arange(len(self._counts), device=goals.human.device)
         # Share of each slot among those of its human, in each world.
-        share = goals.weight[:, :, None] * (goals.human[:, None] == self._position)
+        share = goals.weight[:, :, None] * goals.belongs(len(self._counts))
         self.share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
         self.human = goals.human
 
@@ -47,7 +47,7 @@ class HumanProfiles:
         self, batch: Transitions, layout: Int[Tensor, " state"]
     ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile column"]]:
         """Probabilities of recorded profiles: averaged over goals, and given each slot's goal."""
-        if batch.human_policy.shape[1]:
+        if batch.covers_profiles:
             return self.probabilities(batch.human_policy, layout)
         # One profile that was drawn by ``sample``: it counts 1 in both averages.
         sampled = batch.prob.new_ones(len(batch), 1)

@@ -17,7 +17,7 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
 from empo_theory.equations import robot_policy
 
-LEAST_Q = -1e-10
+HIGHEST_Q = -1e-10
 """Estimates of Q_r are lowered to this before their logarithm is taken."""
 
 BLOCK_NUMBERS = 2**22
@@ -58,9 +58,7 @@ class Quantities:
         self._weight = (goals.goal >= 0).to(goals.weight) if theory.x_agg == "sum" else goals.weight
         self._humans = torch.tensor(spec.humans, device=goals.human.device)
         self._human_of_slot = self._humans[goals.human]
-        self._belongs = goals.human[:, None] == torch.arange(
-            len(spec.humans), device=goals.human.device
-        )
+        self._belongs = goals.belongs(len(spec.humans))
 
     def by(self, networks: Mapping[Quantity, ValueNetwork]) -> Quantities:
         """The same quantities according to other networks."""
@@ -153,10 +151,12 @@ class Quantities:
     def u_r(
         self, states: TimedStates, x_h: Float[Tensor, "distinct human"]
     ) -> Float[Tensor, " distinct"]:
-        """U_r of each timed state."""
-        if "u_r" not in self.networks:
-            return self.reward(x_h)
-        return self.networks["u_r"](state_query(states))[:, 0]
+        """U_r of each timed state; 0 where the episode is over, whose X_h may be 0."""
+        if "u_r" in self.networks:
+            values = self.networks["u_r"](state_query(states))[:, 0]
+        else:
+            values = self.reward(x_h)
+        return values.masked_fill(~states.alive, 0.0)
 
     def reward(self, x_h: Float[Tensor, "distinct human"]) -> Float[Tensor, " distinct"]:
         """U_r in closed form, equation (8), no X_h counting as less than ``x_h_floor``."""
@@ -171,23 +171,20 @@ class Quantities:
         """Q_r of each timed state and joint robot action, where it is learned."""
         return self.networks["q_r"](state_query(states))
 
-    def v_r(
+    def v_r(self, states: TimedStates) -> Float[Tensor, " distinct"]:
+        """V_r of each timed state, where it is learned."""
+        values = self.networks["v_r"](state_query(states))[:, 0]
+        return values.masked_fill(~states.alive, self.theory.terminal_value)
+
+    def closed_form_v_r(
         self,
         states: TimedStates,
-        u_r: Float[Tensor, " distinct"] | None = None,
-        q_r: Float[Tensor, "distinct robot_action"] | None = None,
-        beta_r: float = 0.0,
+        u_r: Float[Tensor, " distinct"],
+        q_r: Float[Tensor, "distinct robot_action"],
+        beta_r: float,
     ) -> Float[Tensor, " distinct"]:
-        """V_r of each timed state; in closed form by U_r, Q_r and beta_r where it is not learned.
-
-        Where it is learned these are not read.
-        """
-        if "v_r" in self.networks:
-            values = self.networks["v_r"](state_query(states))[:, 0]
-        else:
-            assert u_r is not None
-            assert q_r is not None
-            values = mean_value(u_r, q_r, policy_of(q_r, states.states.available, beta_r))
+        """V_r of each timed state, where it is not learned, by equations (5) and (9)."""
+        values = mean_value(u_r, q_r, policy_of(q_r, states.states.available, beta_r))
         return values.masked_fill(~states.alive, self.theory.terminal_value)
 
 
@@ -218,7 +215,7 @@ def policy_of(
 ) -> Float[Tensor, "distinct robot_action"]:
     """The robots' power-law policy, equation (5); even where the episode is over."""
     nothing = ~available.any(-1, keepdim=True)
-    return robot_policy(q_r.clamp(max=LEAST_Q), beta_r, available | nothing)
+    return robot_policy(q_r.clamp(max=HIGHEST_Q), beta_r, available | nothing)
 
 
 def blocks(states: TimedStates, values: Quantities) -> Iterator[TimedStates]:

@@ -64,7 +64,6 @@ class ReplayShape:
         robot_actions: Number of joint actions of the robots.
         human_slots: Slots whose humans' policies are recorded: all or none.
         human_actions: Length of those policies; any number where there are none.
-        humans: Number of humans.
         behaviour_actions: Joint robot actions whose chances in the behaviour policy are recorded:
             all or none.
         profiles: Joint actions of the humans that successors are recorded for.
@@ -76,7 +75,6 @@ class ReplayShape:
     robot_actions: int
     human_slots: int
     human_actions: int
-    humans: int
     profiles: int
     behaviour_actions: int = 0
 
@@ -134,10 +132,8 @@ class Replay:
             self._limit = max_items
         columns: dict[str, tuple[tuple[int, ...], DTypeLike]] = {
             "state": ((), np.int32),
-            "next": ((), np.int32),
             "steps_left": ((), np.int32),
             "action": ((), np.int32),
-            "human_action": ((shape.humans,), np.int32),
             "human_policy": ((shape.human_slots, shape.human_actions), np.float32),
             "acts_for": ((shape.slots,), np.bool_),
             "behaviour": ((shape.behaviour_actions,), np.float32),
@@ -229,10 +225,8 @@ class Replay:
         policy = new.human_policy[..., : self._shape.human_actions]
         for name, values in {
             "state": ids[new.state.numpy()],
-            "next": ids[new.next.numpy()],
             "steps_left": new.steps_left.numpy(),
             "action": new.action.numpy(),
-            "human_action": new.human_action.numpy(),
             "human_policy": policy.numpy(),
             "acts_for": new.acts_for.numpy(),
             "behaviour": new.behaviour.numpy(),
@@ -249,12 +243,6 @@ class Replay:
         self._num_items += num_items
         if self._sources is not None:
             self._sources.add(positions)
-
-    def sample(
-        self, count: int, generator: torch.Generator, *, oldest: int | None = None
-    ) -> Transitions:
-        """Transitions drawn evenly, with replacement; see ``sample_indices``."""
-        return self.transitions(self.sample_indices(count, generator, oldest=oldest))
 
     def sample_indices(
         self, count: int, generator: torch.Generator, *, oldest: int | None = None,
@@ -307,7 +295,7 @@ class Replay:
             "prob": self._probs[places],
         }
         del named["inserted"]
-        for name in ("state", "next", "steps_left", "action", "human_action", "successor"):
+        for name in ("state", "steps_left", "action", "successor"):
             named[name] = named[name].astype(np.int64)
         return Transitions(**{name: self._sent(part) for name, part in named.items()})
 
@@ -437,8 +425,7 @@ class Replay:
         positions = self._places(self._length)
         items = np.arange(self._oldest_item(0), self._num_items) % len(self._successors)
         is_used = np.zeros(len(self._table), np.bool_)
-        parts = ((self._columns["state"], positions), (self._columns["next"], positions),
-                 (self._successors, items))  # fmt: skip
+        parts = ((self._columns["state"], positions), (self._successors, items))
         for ids, places in parts:
             is_used[ids[places]] = True
         new_id = (is_used.cumsum() - 1).astype(np.int32)

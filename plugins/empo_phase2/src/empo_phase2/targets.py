@@ -39,31 +39,17 @@ from torch import Tensor
 from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
 from empo_learning.timers import Timers
-from empo_phase2.experience import States, TimedStates, Transitions
+from empo_phase2.experience import States, TimedStates, Transitions, steps_after
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, blocks, mean_value, policy_of
 from empo_phase2.target_cache import TargetCache
+from empo_phase2.warmup import ScheduledTheory
 
 SYMBOLS = {"v_h_e": "V_h^e", "x_h": "X_h", "u_r": "U_r", "q_r": "Q_r", "v_r": "V_r"}
 """Names of quantities in messages, causes first."""
 
 LookUp = Callable[[Tensor], States]
 """From state ids ``[distinct]`` to the states that a replay keeps."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledTheory:
-    """Parameters of the theory that a schedule changes while learning.
-
-    Attributes:
-        gamma_h: The humans' discount.
-        gamma_r: The robot's discount.
-        beta_r: The exponent of the robot's policy.
-    """
-
-    gamma_h: float
-    gamma_r: float
-    beta_r: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +108,10 @@ def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
     """Stage 1: the distinct (state, remaining steps) among sources and successors."""
     transitions, pairs = batch.state.shape[0], batch.offsets.shape[0] - 1
     index = torch.repeat_interleave(batch.offsets.diff())
-    # Without a horizon no step is ever counted down.
-    elapsed = 0 if spec.horizon is None else 1
     of_transition = index // max(1, pairs // max(1, transitions))
     states = [batch.state, batch.successor]
-    steps = [batch.steps_left, batch.steps_left[of_transition] - elapsed]
-    keys = torch.cat(states).long() * span_of(spec) + torch.cat(steps)
+    steps = [batch.steps_left, steps_after(batch.steps_left, spec)[of_transition]]
+    keys = torch.cat(states).long() * _span(spec) + torch.cat(steps)
     distinct, inverse = torch.unique(keys, return_inverse=True)
     source, item = inverse.split([part.shape[0] for part in states])
     return CollectedStates(
@@ -141,11 +125,11 @@ def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
 
 def encode(key: Int[Tensor, " distinct"], spec: WorldSpec, look_up: LookUp) -> TimedStates:
     """Stage 2: rows, flags and goals of each distinct timed state."""
-    span = span_of(spec)
+    span = _span(spec)
     return TimedStates.of(look_up(key // span), key % span)
 
 
-def span_of(spec: WorldSpec) -> int:
+def _span(spec: WorldSpec) -> int:
     """Number of keys of timed states that each state has."""
     return (spec.horizon or 1) + 1
 
@@ -261,47 +245,52 @@ class TargetComputer:
             theory: Parameters of now.
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
         """
-        stage, values, spec = self._timers, self._values, self._values.spec
+        measure, values, spec = self._timers, self._values, self._values.spec
         cache = TargetCache() if self._cache is None else self._cache
-        with stage("stage1_collect"):
+        with measure("stage1_collect"):
             collected = collect(batch, spec)
-        with stage("stage2_encode"):
+        with measure("stage2_encode"):
             timed = encode(collected.key, spec, look_up)
             sources = timed.at(collected.source)
-        with stage("stage3_forward"):
+        with measure("stage3_forward"):
             new = cache.missing(collected.key)
             if len(new):
                 cache.add(new, values.forward(encode(new, spec, look_up)))
             valued = cache.read(collected.key)
             if "v_r" not in valued:
-                valued["v_r"] = values.v_r(timed, valued["u_r"], valued["q_r"], theory.beta_r)
-        with stage("stage4_aggregate_q_r"):
+                valued["v_r"] = values.closed_form_v_r(
+                    timed, valued["u_r"], valued["q_r"], theory.beta_r
+                )
+        with measure("stage4_aggregate_q_r"):
             available = sources.states.available
-            profile_prob, by_slot = self._profiles.of(batch, sources.states.layout)
+            profile_prob, profile_prob_of_slot = self._profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(
                 valued["v_r"], collected, profile_prob, theory.gamma_r, values.aggregate
             )
-            # One step ahead is nearer than what is learned, where it is no sample.
-            is_exact = self._model_based and batch.human_policy.shape[1] > 0
-            looks_ahead = is_exact or "q_r" not in valued
-            source_q_r = q_r if looks_ahead else valued["q_r"][collected.source]
+            # One step ahead is nearer than what is learned, where it is no sample; where it is,
+            # Q_r is learned (``problem`` refuses anything else).
+            source_q_r = q_r if batch.covers_profiles else valued["q_r"][collected.source]
             pi_r = policy_of(source_q_r, available, theory.beta_r)
-            acts, q_r_weight = pi_r, available.to(q_r.dtype)
+            robot_action_prob, q_r_weight = pi_r, available.to(q_r.dtype)
             if not self._model_based:
-                acts = q_r_weight = _one_hot_action(batch, q_r)
+                robot_action_prob = q_r_weight = _one_hot_action(batch, q_r)
             if self._advantage_floor is not None:
                 q_r_weight = q_r_weight * decision_weight(pi_r, available, self._advantage_floor)
-        with stage("stage5_aggregate_v_h_e"):
+        with measure("stage5_aggregate_v_h_e"):
             payoff = torch.where(timed.states.achieved, 1.0, theory.gamma_h * valued["v_h_e"])
             v_h_e = aggregate_v_h_e(
-                payoff[collected.item], collected, by_slot, acts, values.aggregate
+                payoff[collected.item],
+                collected,
+                profile_prob_of_slot,
+                robot_action_prob,
+                values.aggregate,
             )
             exists = values.goals.goal[sources.states.layout] >= 0
             v_h_e_weight = (exists & batch.acts_for).to(v_h_e.dtype)
             if not self._model_based:
                 assert uniform is not None
                 v_h_e_weight *= evaluates_policy(batch, pi_r, uniform)[:, None]
-        learned, start = values.networks, collected.source
+        learned, source = values.networks, collected.source
         must_be_finite = {
             "a successor's probability": batch.prob,
             "the humans' policy": batch.human_policy,
@@ -317,9 +306,9 @@ class TargetComputer:
             pi_r=pi_r,
             v_h_e=v_h_e,
             v_h_e_weight=v_h_e_weight,
-            x_h=values.power(sources, valued["v_h_e"][start]) if "x_h" in learned else None,
-            u_r=values.reward(valued["x_h"][start]) if "u_r" in learned else None,
-            v_r=mean_value(valued["u_r"][start], source_q_r, pi_r) if "v_r" in learned else None,
+            x_h=values.power(sources, valued["v_h_e"][source]) if "x_h" in learned else None,
+            u_r=values.reward(valued["x_h"][source]) if "u_r" in learned else None,
+            v_r=mean_value(valued["u_r"][source], source_q_r, pi_r) if "v_r" in learned else None,
             distinct=len(timed),
             items=len(collected.item),
             must_be_finite=must_be_finite,

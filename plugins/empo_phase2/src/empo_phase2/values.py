@@ -73,12 +73,13 @@ class ValueEstimator:
         theory = values.theory
         with values.evaluating():
             estimates = values.forward(sources)
-            u_r, v_r, q_r = estimates["u_r"], estimates.get("v_r"), estimates.get("q_r")
-            if v_r is None:
-                v_r = values.v_r(sources, u_r, q_r, theory.beta_r)
+            u_r, q_r = estimates["u_r"], estimates.get("q_r")
             if q_r is None:
                 profiles = HumanProfiles(values.spec, values.goals)
                 q_r = one_step_q_r(states, transitions, values, profiles, theory.gamma_r)
+            v_r = estimates.get("v_r")
+            if v_r is None:
+                v_r = values.closed_form_v_r(sources, u_r, q_r, theory.beta_r)
         pi_r = policy_of(q_r, available, theory.beta_r)
         q_r = q_r.masked_fill(~available, math.nan)
         v_h_e = self._by_goal(estimates["v_h_e"])

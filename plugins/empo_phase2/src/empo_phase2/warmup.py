@@ -5,9 +5,27 @@ The clock is the number of training steps, never that of environment steps.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from empo_core.types import Quantity
 from empo_learning import schedule
 from empo_phase2.params import QUANTITIES, Phase2Params
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledTheory:
+    """Parameters of the theory that a schedule changes while learning.
+
+    Attributes:
+        gamma_h: The humans' discount.
+        gamma_r: The robot's discount.
+        beta_r: The exponent of the robot's policy.
+    """
+
+    gamma_h: float
+    gamma_r: float
+    beta_r: float
+
 
 STAGES = (*QUANTITIES, "ramp", "full")
 """Stages in order: each quantity joins those before it, beta_r rises, nothing changes."""
@@ -39,7 +57,7 @@ class WarmUpSchedule:
         self._learned = tuple(q for q in QUANTITIES if q in lengths)
         constant = int(params.optimiser.lr_constant_fraction * params.total_steps)
         self._lr_falls_at = max(self.stage_start["full"], constant)
-        self._warm_up_gone_at = constant
+        self._warm_up_gone_at = constant  # Falling rates fit newer experience only.
         phases_out = params.replay.phase_out_warm_up
         self._phases_out = not params.targets.model_based if phases_out is None else phases_out
 
@@ -69,6 +87,10 @@ class WarmUpSchedule:
         warm_up, full = self._params.warm_up, self._params.theory.gamma_r
         start = full if warm_up.gamma_r_start is None else warm_up.gamma_r_start
         return schedule.linear(step - self.stage_start["q_r"], start, full, warm_up.gamma_r_steps)
+
+    def theory(self, step: int) -> ScheduledTheory:
+        """The parameters of the theory that change."""
+        return ScheduledTheory(self.gamma_h(step), self.gamma_r(step), self.beta_r(step))
 
     def lr_factor(self, step: int) -> float:
         """The share of its full value that a learning rate has."""
