@@ -231,6 +231,71 @@ class Updater:
         ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": len(rows)}
         return means(rows) | ends | report
 
+    def _batch(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
+        """The rollout as losses see it, and metrics about all of it."""
+        advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
+        whole = Batch.of(
+            rollout,
+            advantage,
+            returns,
+            num_agents=len(self._spec.agents),
+            by_steps=self._params.update.sampling == "steps",
+        )
+        variance = explained_variance(whole.value, whole.returns, whole.weight)
+        numbers = torch.stack((variance, whole.weight.mean())).tolist()
+        shares = {"value/explained_variance": numbers[0], "optim/usable": numbers[1]}
+        size = self._group.size
+        return whole, self._group.totals({name: share / size for name, share in shares.items()})
+
+    def _minibatches(
+        self, rollout: Rollout, whole: Batch, progress: float
+    ) -> Iterator[tuple[str, Batch, float]]:
+        """Name, steps and total weight of each minibatch of all epochs that has any weight."""
+        update, vtrace = self._params.update, self._params.advantages.vtrace
+        size = self._plan.minibatch_size // len(whole.value)
+        has_changed = False
+        for epoch in range(update.update_epochs):
+            if epoch and vtrace == "epoch":
+                whole.advantage = self._corrected(rollout, whole).view_as(whole.value)
+            chosen, importance = minibatches(
+                whole.advantage, update, size, progress=progress, generator=self._generator
+            )
+            drawn, count = whole.segments(chosen), len(chosen) // size
+            totals = self._normalise(drawn, count, f"epoch {epoch + 1}")
+            for number, batch in enumerate(drawn.pieces(count)):
+                name = f"minibatch {number + 1} of epoch {epoch + 1}"
+                here = slice(number * size, (number + 1) * size)
+                if has_changed and vtrace == "minibatch":
+                    batch.advantage = self._corrected(rollout.segments(chosen[here]), batch)
+                    self._normalise(batch, 1, name)
+                if importance is not None:
+                    batch.advantage = batch.advantage * importance[here]
+                if totals[number] > 0:
+                    has_changed = True
+                    yield name, batch, totals[number]
+
+    def _normalise(self, batch: Batch, count: int, name: str) -> list[float]:
+        """Normalise advantages, as the config says; total weights of so many minibatches."""
+        scaled, totals = normalised(batch.advantage, batch.weight, count, name, self._group)
+        if self._params.update.normalise_advantages:
+            batch.advantage = scaled
+        return totals
+
+    @torch.no_grad()
+    def _corrected(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
+        """V-trace's advantages of a rollout, by the ratio to the policy as it is now."""
+        size = self._plan.minibatch_size // self._plan.accumulate // len(batch.value)
+        ratios = []
+        for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
+            part = batch.segments(chosen)
+            distribution, _ = self._evaluated(part)
+            log_prob = distribution.log_prob(part.action.flatten(0, 1))
+            log_ratio = log_prob.view_as(part.log_prob) - part.log_prob
+            ratios.append(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
+        ratio = torch.cat(ratios, 1).view_as(rollout.value)
+        ratio = ratio.masked_fill(~rollout.learnable, 1.0)
+        return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
+
     def _gradient(self, batch: Batch, total_weight: float, progress: float) -> dict[str, Tensor]:
         """Losses of a minibatch, whose gradient the weights have; over all processes.
 
@@ -352,10 +417,6 @@ class Updater:
             "losses": dict(self._loss_modules.state_dict()),
         }
 
-    def reseed(self, seed: int) -> None:
-        """Draw what is drawn from now on by another seed."""
-        self._generator.manual_seed(seed)
-
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
 
@@ -367,70 +428,9 @@ class Updater:
         self._generator.set_state(state_dict["generator"])
         self._loss_modules.load_state_dict(state_dict["losses"])
 
-    def _batch(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
-        """The rollout as losses see it, and metrics about all of it."""
-        advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
-        whole = Batch.of(
-            rollout,
-            advantage,
-            returns,
-            num_agents=len(self._spec.agents),
-            by_steps=self._params.update.sampling == "steps",
-        )
-        variance = explained_variance(whole.value, whole.returns, whole.weight)
-        numbers = torch.stack((variance, whole.weight.mean())).tolist()
-        shares = {"value/explained_variance": numbers[0], "optim/usable": numbers[1]}
-        size = self._group.size
-        return whole, self._group.totals({name: share / size for name, share in shares.items()})
-
-    def _minibatches(
-        self, rollout: Rollout, whole: Batch, progress: float
-    ) -> Iterator[tuple[str, Batch, float]]:
-        """Name, steps and total weight of each minibatch of all epochs that has any weight."""
-        update, vtrace = self._params.update, self._params.advantages.vtrace
-        size = self._plan.minibatch_size // len(whole.value)
-        has_changed = False
-        for epoch in range(update.update_epochs):
-            if epoch and vtrace == "epoch":
-                whole.advantage = self._corrected(rollout, whole).view_as(whole.value)
-            chosen, importance = minibatches(
-                whole.advantage, update, size, progress=progress, generator=self._generator
-            )
-            drawn, count = whole.segments(chosen), len(chosen) // size
-            totals = self._normalise(drawn, count, f"epoch {epoch + 1}")
-            for number, batch in enumerate(drawn.pieces(count)):
-                name = f"minibatch {number + 1} of epoch {epoch + 1}"
-                here = slice(number * size, (number + 1) * size)
-                if has_changed and vtrace == "minibatch":
-                    batch.advantage = self._corrected(rollout.segments(chosen[here]), batch)
-                    self._normalise(batch, 1, name)
-                if importance is not None:
-                    batch.advantage = batch.advantage * importance[here]
-                if totals[number] > 0:
-                    has_changed = True
-                    yield name, batch, totals[number]
-
-    def _normalise(self, batch: Batch, count: int, name: str) -> list[float]:
-        """Normalise advantages, as the config says; total weights of so many minibatches."""
-        scaled, totals = normalised(batch.advantage, batch.weight, count, name, self._group)
-        if self._params.update.normalise_advantages:
-            batch.advantage = scaled
-        return totals
-
-    @torch.no_grad()
-    def _corrected(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
-        """V-trace's advantages of a rollout, by the ratio to the policy as it is now."""
-        size = self._plan.minibatch_size // self._plan.accumulate // len(batch.value)
-        ratios = []
-        for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
-            part = batch.segments(chosen)
-            distribution, _ = self._evaluated(part)
-            log_prob = distribution.log_prob(part.action.flatten(0, 1))
-            log_ratio = log_prob.view_as(part.log_prob) - part.log_prob
-            ratios.append(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
-        ratio = torch.cat(ratios, 1).view_as(rollout.value)
-        ratio = ratio.masked_fill(~rollout.learnable, 1.0)
-        return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
+    def reseed(self, seed: int) -> None:
+        """Draw what is drawn from now on by another seed."""
+        self._generator.manual_seed(seed)
 
 
 def means(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
