@@ -115,7 +115,7 @@ class Batch(Segmented):
         log_prob: Log-probability of that under the policy that acted.
         value: Value estimate of that policy.
         returns: Targets of the value function; finite.
-        advantage: Of the actions; 0 where a step has no weight.
+        advantage: Of the actions; finite, and of no meaning where a step has no weight.
         weight: How much each step counts in losses; 0 masks it out.
         mask: Which actions were available; None where all always are.
     """

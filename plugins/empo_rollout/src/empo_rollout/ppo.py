@@ -38,9 +38,12 @@ class Ppo(PolicyLoss):
     With the ratio ``r`` of the probabilities of an action under the policy and under the one that
     acted, its advantage ``A`` and entropy ``H``::
 
+        r    = exp(clip(log pi(a|o) - log pi_old(a|o), -10, 10))
         loss = -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)) - coef * mean(H)
 
-    Means are weighted by ``batch.weight``.
+    The first mean is equation 7 of Schulman et al. (2017), and the second the entropy of equation
+    9; ``coef`` is the paper's ``c2``. Means are weighted by ``batch.weight``. The bound of 10 is
+    not in the paper: beyond it ``r`` stays, and teaches nothing.
 
     Attributes:
         params: The parameters.
@@ -297,15 +300,15 @@ class Updater:
         return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
 
     def _gradient(self, batch: Batch, total_weight: float, progress: float) -> dict[str, Tensor]:
-        """Losses of a minibatch, whose gradient the weights have; over all processes.
+        """Fill the gradient of all weights, over all processes; returns the metrics.
 
-        Minimises, with ``r = pi(a|o) / pi_old(a|o)`` and means over the steps that have weight::
+        Minimises equation 9 of Schulman et al. (2017), with means over the steps with weight::
 
-            loss        = policy loss + value_coef * value loss                            (eq. 9)
-            policy loss = -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)) - coef * mean(H)  (eq. 7)
-            value loss  = mean((V - R)^2) / 2, clipped as ``value_loss`` says
+            loss       = policy loss + value_coef * value loss
+            value loss = mean((V - R)^2) / 2, clipped as ``value_loss`` says
 
-        The policy loss is that of ``Ppo``, or the sum of whatever losses the config names.
+        The policy loss is that of ``Ppo``, or the sum of whatever losses the config names. Since
+        the value loss is halved, the paper's ``c1`` is ``value_coef / 2``.
 
         Args:
             batch: Steps of this process.
