@@ -324,6 +324,23 @@ def test_the_first_minibatch_is_learned_from_however_far_the_policy_is(scene: An
         )
 
 
+def test_a_tuned_entropy_coefficient_moves_only_with_the_weights(scene: Any) -> None:
+    made, limited = scene(), scene(update={"target_kl": 1e-6, "update_epochs": 2})
+    policy = made.policy()
+    other, plan = copy.deepcopy(policy), made.plan(HORIZON, SEGMENTS, ALL)
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    one, stopped = ppo(target_entropy=5.0), ppo(target_entropy=5.0)
+    updater(made, policy, plan, [(one, 1.0)]).update(rollout, 0.0)
+    metrics = updater(limited, other, plan, [(stopped, 1.0)]).update(rollout, 0.0)
+    assert metrics["policy/stopping_kl"] > 1e-6
+    assert one.entropy.tuned is not None
+    moved = one.entropy.tuned.clone()
+    assert stopped.entropy.tuned == moved != PpoParams().entropy.coef
+    with pytest.raises(NonFiniteError):
+        updater(made, policy, plan, [(one, 1.0), (Broken(), 1.0)]).update(rollout, 0.0)
+    assert one.entropy.tuned == moved
+
+
 @pytest.mark.parametrize("clip", [None, 0.2])
 def test_values_are_clipped_only_where_a_config_says_so(scene: Any, clip: float | None) -> None:
     """The default moves values by their squared errors alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -212,22 +213,23 @@ class Updater:
             ``policy/stopping_kl`` is the divergence that did.
 
         Raises:
-            NonFiniteError: if a loss or gradient is infinite or NaN; the weights are those before
-                its minibatch.
+            NonFiniteError: if a loss or gradient is infinite or NaN; the weights, and what losses
+                remember, are those before its minibatch.
             ConfigError: if ``target_kl`` is set, and no policy loss says how far the policy moved.
         """
         update = self._params.update
         rows: list[dict[str, Tensor]] = []
         whole, report = self._batch(rollout)
         for name, batch, total_weight in self._minibatches(rollout, whole, progress):
-            metrics = self._gradient(batch, total_weight, progress)
-            # The first comes from the policy that acted: without a step, nothing would be learned.
-            if rows and update.target_kl is not None:
-                kl = float(metrics[KL])
-                if kl > update.target_kl:
-                    report["policy/stopping_kl"] = kl
-                    break
-            metrics["optim/grad_norm"] = self._step(name, metrics, progress)
+            with self._adapting_if_stepped():
+                metrics = self._gradient(batch, total_weight, progress)
+                # The first comes from the policy that acted: without a step, nothing is learned.
+                if rows and update.target_kl is not None:
+                    kl = float(metrics[KL])
+                    if kl > update.target_kl:
+                        report["policy/stopping_kl"] = kl
+                        break
+                metrics["optim/grad_norm"] = self._step(name, metrics, progress)
             rows.append(metrics)
             show(len(rows) / self._num_minibatches)
         lr = self._optimiser.param_groups[0]["lr"] if rows else 0.0
@@ -298,6 +300,18 @@ class Updater:
         ratio = torch.cat(ratios, 1).view_as(rollout.value)
         ratio = ratio.masked_fill(~rollout.learnable, 1.0)
         return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
+
+    @contextlib.contextmanager
+    def _adapting_if_stepped(self) -> Iterator[None]:
+        """Losses adapt to a minibatch, unless the body ends without a step of the optimiser."""
+        steps, buffers = self._steps, list(self._loss_modules.buffers())
+        before = [buffer.clone() for buffer in buffers]
+        try:
+            yield
+        finally:
+            if self._steps == steps:
+                for buffer, value in zip(buffers, before, strict=True):
+                    buffer.copy_(value)
 
     def _gradient(self, batch: Batch, total_weight: float, progress: float) -> dict[str, Tensor]:
         """Fill the gradient of all weights, over all processes; returns the metrics.
