@@ -123,9 +123,9 @@ def explained_variance(
 ) -> Float[Tensor, ""]:
     """``1 - Var(R - V) / Var(R)``; 0 where returns do not vary."""
     both = torch.stack((returns, returns - value)).flatten(1)
-    share = weight.flatten() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
-    centred = both - (share * both).sum(1, keepdim=True)
-    total, unexplained = (share * centred.square()).sum(1)
+    normalised_weight = weight.flatten() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+    centred = both - (normalised_weight * both).sum(1, keepdim=True)
+    total, unexplained = (normalised_weight * centred.square()).sum(1)
     # Less than this is rounding of returns that are all the same.
     rounding = (8 * torch.finfo(returns.dtype).eps * returns.abs().amax()).square()
     return torch.where(total > rounding, 1 - unexplained / total, torch.zeros_like(total))
@@ -139,7 +139,7 @@ class Updater:
         sum_i weight_i * policy_loss_i + value_coef * value_loss
 
     where means are over the steps in which an agent acted and of which the outcome is known.
-    A minibatch may be gone through in several passes; that changes no gradient.
+    A minibatch may be gone through in several parts; that changes no gradient.
     """
 
     def __init__(
@@ -168,18 +168,20 @@ class Updater:
         require_fit(policy, losses, params, plan, self._group)
         self._policy, self._losses = policy, list(losses)
         self._loss_modules = nn.ModuleList([loss for loss, _ in losses]).to(device)
-        # All weights are views of one row, and their gradients of another: an optimiser takes one
-        # step for all of them.
+        # All weights are views of one vector, and their gradients of another: an optimiser takes
+        # one step for all of them.
         weights = [weight for weight in policy.parameters() if weight.requires_grad]
-        self._row = nn.Parameter(parameters_to_vector(weights).detach())
-        self._row.grad = torch.zeros_like(self._row)
-        vector_to_parameters(self._row.detach(), weights)
+        self._flat_weights = nn.Parameter(parameters_to_vector(weights).detach())
+        self._flat_weights.grad = torch.zeros_like(self._flat_weights)
+        vector_to_parameters(self._flat_weights.detach(), weights)
         sizes = [weight.numel() for weight in weights]
-        for weight, gradient in zip(weights, torch.split(self._row.grad, sizes), strict=True):
+        for weight, gradient in zip(
+            weights, torch.split(self._flat_weights.grad, sizes), strict=True
+        ):
             weight.grad = gradient.view_as(weight)
-        self._group.spread([self._row])
-        self._optimiser = build_optimiser(params.optimiser, [self._row])
-        self._add_gradient = self._by_autograd
+        self._group.spread([self._flat_weights])
+        self._optimiser = build_optimiser(params.optimiser, [self._flat_weights])
+        self._add_gradient = self._add_gradient_by_autograd
         if params.update.gradient == "closed-form":
             (loss, factor), *others = losses
             ppo = loss.params if type(loss) is Ppo and factor == 1 and not others else None
@@ -209,8 +211,8 @@ class Updater:
             class before its name), and ``optim/grad_norm`` (before it is cut). Besides,
             ``optim/lr`` and ``optim/steps`` in the end, the number of minibatches learned from
             as ``optim/minibatches``, the share of steps that count as ``optim/usable``, and
-            ``value/explained_variance`` before the update. Where ``target_kl`` ended the phase,
-            ``policy/stopping_kl`` is the divergence that did.
+            ``value/explained_variance`` before the update (the mean of those of all processes).
+            Where ``target_kl`` ended the update, ``policy/stopping_kl`` is the divergence that did.
 
         Raises:
             NonFiniteError: if a loss or gradient is infinite or NaN; the weights, and what losses
@@ -218,25 +220,26 @@ class Updater:
             ConfigError: if ``target_kl`` is set, and no policy loss says how far the policy moved.
         """
         update = self._params.update
-        rows: list[dict[str, Tensor]] = []
-        whole, report = self._batch(rollout)
+        metrics_by_minibatch: list[dict[str, Tensor]] = []
+        whole, report = self._whole_rollout(rollout)
         for name, batch, total_weight in self._minibatches(rollout, whole, progress):
             with self._adapting_if_stepped():
-                metrics = self._gradient(batch, total_weight, progress)
+                metrics = self._compute_gradient(batch, total_weight, progress)
                 # The first comes from the policy that acted: without a step, nothing is learned.
-                if rows and update.target_kl is not None:
+                if metrics_by_minibatch and update.target_kl is not None:
                     kl = float(metrics[KL])
                     if kl > update.target_kl:
                         report["policy/stopping_kl"] = kl
                         break
                 metrics["optim/grad_norm"] = self._step(name, metrics, progress)
-            rows.append(metrics)
-            show(len(rows) / self._num_minibatches)
-        lr = self._optimiser.param_groups[0]["lr"] if rows else 0.0
-        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": len(rows)}
-        return means(rows) | ends | report
+            metrics_by_minibatch.append(metrics)
+            show(len(metrics_by_minibatch) / self._num_minibatches)
+        learned = len(metrics_by_minibatch)
+        lr = self._optimiser.param_groups[0]["lr"] if learned else 0.0
+        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": learned}
+        return means(metrics_by_minibatch) | ends | report
 
-    def _batch(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
+    def _whole_rollout(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
         """The rollout as losses see it, and metrics about all of it."""
         advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
         whole = Batch.of(
@@ -247,10 +250,10 @@ class Updater:
             by_steps=self._params.update.sampling == "steps",
         )
         variance = explained_variance(whole.value, whole.returns, whole.weight)
-        numbers = torch.stack((variance, whole.weight.mean())).tolist()
-        shares = {"value/explained_variance": numbers[0], "optim/usable": numbers[1]}
         size = self._group.size
-        return whole, self._group.totals({name: share / size for name, share in shares.items()})
+        explained, usable = (torch.stack((variance, whole.weight.mean())) / size).tolist()
+        numbers = {"value/explained_variance": explained, "optim/usable": usable}
+        return whole, self._group.totals(numbers)
 
     def _minibatches(
         self, rollout: Rollout, whole: Batch, progress: float
@@ -261,8 +264,8 @@ class Updater:
         has_changed = False
         for epoch in range(update.update_epochs):
             if epoch and vtrace == "epoch":
-                whole.advantage = self._corrected(rollout, whole).view_as(whole.value)
-            chosen, importance = minibatches(
+                whole.advantage = self._vtrace_advantages(rollout, whole).view_as(whole.value)
+            chosen, sampling_weight = minibatches(
                 whole.advantage, update, size, progress=progress, generator=self._generator
             )
             drawn, count = whole.segments(chosen), len(chosen) // size
@@ -271,10 +274,10 @@ class Updater:
                 name = f"minibatch {number + 1} of epoch {epoch + 1}"
                 here = slice(number * size, (number + 1) * size)
                 if has_changed and vtrace == "minibatch":
-                    batch.advantage = self._corrected(rollout.segments(chosen[here]), batch)
+                    batch.advantage = self._vtrace_advantages(rollout.segments(chosen[here]), batch)
                     self._normalise(batch, 1, name)
-                if importance is not None:
-                    batch.advantage = batch.advantage * importance[here]
+                if sampling_weight is not None:
+                    batch.advantage = batch.advantage * sampling_weight[here]
                 if totals[number] > 0:
                     has_changed = True
                     yield name, batch, totals[number]
@@ -287,13 +290,13 @@ class Updater:
         return totals
 
     @torch.no_grad()
-    def _corrected(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
+    def _vtrace_advantages(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
         """V-trace's advantages of a rollout, by the ratio to the policy as it is now."""
         size = self._plan.minibatch_size // self._plan.accumulate // len(batch.value)
         ratios = []
         for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
             part = batch.segments(chosen)
-            distribution, _ = self._evaluated(part)
+            distribution, _ = self._distribution_and_value(part)
             log_prob = distribution.log_prob(part.action.flatten(0, 1))
             log_ratio = log_prob.view_as(part.log_prob) - part.log_prob
             ratios.append(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
@@ -313,7 +316,9 @@ class Updater:
                 for buffer, value in zip(buffers, before, strict=True):
                     buffer.copy_(value)
 
-    def _gradient(self, batch: Batch, total_weight: float, progress: float) -> dict[str, Tensor]:
+    def _compute_gradient(
+        self, batch: Batch, total_weight: float, progress: float
+    ) -> dict[str, Tensor]:
         """Fill the gradient of all weights, over all processes; returns the metrics.
 
         Minimises equation 9 of Schulman et al. (2017), with means over the steps with weight::
@@ -329,26 +334,26 @@ class Updater:
             total_weight: Sum of the weights of all steps, in all processes.
             progress: Share of the run that is done.
         """
-        gradient = self._row.grad
+        gradient = self._flat_weights.grad
         assert gradient is not None
         gradient.zero_()
         names: Sequence[str] = ()
-        total = gradient.new_zeros(())
+        metrics = gradient.new_zeros(())
         for part in batch.pieces(self._plan.accumulate):
             part_weight = float(part.weight.sum())
             weight = part.weight * (part.weight.numel() / part_weight if part_weight else 0.0)
             share = part_weight / total_weight
             names, numbers = self._add_gradient(part, weight, share, progress)
-            total = total + (share * numbers if share else torch.zeros_like(numbers))
-        self._group.add_up([gradient, total])
-        return dict(zip(names, total.unbind(), strict=True))
+            metrics = metrics + (share * numbers if share else torch.zeros_like(numbers))
+        self._group.add_up([gradient, metrics])
+        return dict(zip(names, metrics.unbind(), strict=True))
 
-    def _by_autograd(
+    def _add_gradient_by_autograd(
         self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
     ) -> tuple[Sequence[str], Float[Tensor, " metric"]]:
         """Add ``share`` times the gradient of a batch to that of the weights; names and metrics."""
         update = self._params.update
-        distribution, value = self._evaluated(batch)
+        distribution, value = self._distribution_and_value(batch)
         policy_loss, metrics = self._policy_loss(distribution, batch, weight, progress)
         value_error = value_loss(value, batch.value, batch.returns, weight, update.value_clip)
         loss = policy_loss + update.value_coef * value_error
@@ -358,7 +363,9 @@ class Updater:
         numbers = [torch.as_tensor(number).detach().to(loss) for number in metrics.values()]
         return list(metrics), torch.stack(numbers)
 
-    def _evaluated(self, batch: Batch) -> tuple[Distribution, Float[Tensor, "time segment"]]:
+    def _distribution_and_value(
+        self, batch: Batch
+    ) -> tuple[Distribution, Float[Tensor, "time segment"]]:
         """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
         with autocast(self._params.compute):
             hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
@@ -408,7 +415,11 @@ class Updater:
 
     def _step(self, name: str, metrics: Mapping[str, Tensor], progress: float) -> Tensor:
         """Move the weights along their gradient, if all is finite; its norm before it is cut."""
-        params, optimiser, gradient = self._params.optimiser, self._optimiser, self._row.grad
+        params, optimiser, gradient = (
+            self._params.optimiser,
+            self._optimiser,
+            self._flat_weights.grad,
+        )
         assert gradient is not None
         norm: Tensor = torch.linalg.vector_norm(gradient)
         length = float(norm)
@@ -450,9 +461,9 @@ class Updater:
         self._generator.manual_seed(seed)
 
 
-def means(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Means of the numbers in several rows of the same names; none without rows."""
-    if not rows:
+def means(metrics_by_minibatch: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Means of metrics of the same names; none without minibatches."""
+    if not metrics_by_minibatch:
         return {}
-    table = torch.stack([torch.stack(list(row.values())) for row in rows])
-    return dict(zip(rows[0], table.mean(0).tolist(), strict=True))
+    table = torch.stack([torch.stack(list(each.values())) for each in metrics_by_minibatch])
+    return dict(zip(metrics_by_minibatch[0], table.mean(0).tolist(), strict=True))
