@@ -153,6 +153,19 @@ def test_a_part_of_nothing_that_counts_adds_nothing(scene: Any) -> None:
     require_close(at_once, before, 0.0)
 
 
+@pytest.mark.parametrize("gradient", ["autograd", "closed-form"])
+def test_a_part_of_nothing_that_counts_may_be_infinite(scene: Any, gradient: str) -> None:
+    made = scene(update={"sampling": "sequential", "gradient": gradient})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    rollout.valid[:, 0] = False
+    other, plan = copy.deepcopy(policy), made.plan(HORIZON, SEGMENTS, ALL, SEGMENTS)
+    expected = updater(made, policy, plan).update(rollout, 0.0)
+    rollout.observation[:, 0] = float("inf")
+    assert updater(made, other, plan).update(rollout, 0.0) == expected
+    require_close(other, policy, 0.0)
+
+
 @pytest.mark.parametrize("advantages", [{}, {"vtrace": "epoch"}])
 def test_steps_together_teach_what_their_segments_do(
     scene: Any, advantages: dict[str, Any]

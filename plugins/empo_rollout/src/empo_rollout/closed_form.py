@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from empo_core.errors import ConfigError
 from empo_learning.policy_losses import scheduled
 from empo_rollout.buffer import Batch
+from empo_rollout.distributions import unavailable
 from empo_rollout.params import RolloutParams
 from empo_rollout.policy import Network, Networks, scaled
 from empo_rollout.ppo_params import LOG_RATIO_LIMIT, PpoParams
 
-UNAVAILABLE = torch.finfo(torch.float32).min / 2
-"""Logit of an option that is masked, as in ``MultiCategorical``."""
 NAMES = (
     "policy/policy_loss",
     "policy/approx_kl",
@@ -68,7 +67,7 @@ class ClosedForm:
         value = self._critic.forward(observation)[:, 0].numpy()
         masked = None if batch.mask is None else ~batch.mask.flatten(0, 1).numpy().T
         if masked is not None:
-            logits[masked] = UNAVAILABLE
+            logits[masked] = unavailable(torch.float32)
         old_log_prob, advantage, old_value, returns, step_weight = (
             part.flatten().numpy()
             for part in (batch.log_prob, batch.advantage, batch.value, batch.returns, weight)
@@ -98,7 +97,8 @@ class ClosedForm:
             logit_slope += (coefficient * normalised_weight) * probs * (log_probs + entropy)
         if masked is not None:
             logit_slope[masked] = 0
-        self._actor.backward(torch.from_numpy(share * logit_slope).t())
+        if share:  # Not 0 times the gradient, which need not exist.
+            self._actor.backward(torch.from_numpy(share * logit_slope).t())
 
         # The value: half the squared error, whose slope is the error.
         error = value - returns
@@ -112,7 +112,8 @@ class ClosedForm:
             square = np.maximum(square, clipped_square)
         value_coef = self._update.value_coef
         value_slope = (share * value_coef) * normalised_weight * value_slope
-        self._critic.backward(torch.from_numpy(value_slope)[:, None])
+        if share:
+            self._critic.backward(torch.from_numpy(value_slope)[:, None])
 
         beyond = ratio - 1
         means = np.stack(
