@@ -95,7 +95,12 @@ class ExperienceParams(Config):
 
 
 class AdvantageParams(Config):
-    """Advantage estimates: GAE and V-trace."""
+    """Advantage estimates: GAE and V-trace.
+
+    Other than in Espeholt et al. (2018), policies learn from the estimate that corrects values
+    there, ``v_t - V_t``, and not from ``rho_t (r_t + gamma v_{t+1} - V_t)``, and targets of values
+    are not corrected. ``ppo`` multiplies by its own ratio as well: one below 1 counts twice.
+    """
 
     gae_lambda: float = Field(
         0.95, ge=0, le=1, description="Decay of credit over steps (lambda of GAE)."
