@@ -66,8 +66,7 @@ class Ppo(PolicyLoss):
         policy has moved: ``approx_kl``, ``clip_fraction`` (share of steps whose ratio is beyond
         the clip) and ``importance`` (mean ratio).
         """
-        log_ratio = distribution.log_prob(batch.action) - batch.log_prob
-        log_ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        log_ratio = bounded_log_ratio(distribution.log_prob(batch.action), batch.log_prob)
         ratio = log_ratio.exp()
         clip, advantage = self.params.clip, batch.advantage
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
@@ -87,6 +86,13 @@ class Ppo(PolicyLoss):
         for name in ("entropy", "entropy_coef"):
             metrics[name] = bonus.metrics[name]
         return LossOutput(loss, metrics)
+
+
+def bounded_log_ratio(
+    new: Float[Tensor, "*batch"], old: Float[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """``new - old`` of log-probabilities, cut to ``[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]``."""
+    return (new - old).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
 def value_loss(
@@ -269,25 +275,26 @@ class Updater:
                 whole.advantage, update, size, progress=progress, generator=self._generator
             )
             drawn, count = whole.segments(chosen), len(chosen) // size
-            totals = self._normalise(drawn, count, f"epoch {epoch + 1}")
+            drawn.advantage, totals = self._normalised(drawn, count, f"epoch {epoch + 1}")
             for number, batch in enumerate(drawn.pieces(count)):
                 name = f"minibatch {number + 1} of epoch {epoch + 1}"
                 here = slice(number * size, (number + 1) * size)
                 if has_changed and vtrace == "minibatch":
                     batch.advantage = self._vtrace_advantages(rollout.segments(chosen[here]), batch)
-                    self._normalise(batch, 1, name)
+                    batch.advantage, _ = self._normalised(batch, 1, name)
                 if sampling_weight is not None:
                     batch.advantage = batch.advantage * sampling_weight[here]
                 if totals[number] > 0:
                     has_changed = True
                     yield name, batch, totals[number]
 
-    def _normalise(self, batch: Batch, count: int, name: str) -> list[float]:
-        """Normalise advantages, as the config says; total weights of so many minibatches."""
+    def _normalised(
+        self, batch: Batch, count: int, name: str
+    ) -> tuple[Float[Tensor, "time segment"], list[float]]:
+        """Advantages, normalised if the config says so; total weights of so many minibatches."""
         scaled, totals = normalised(batch.advantage, batch.weight, count, name, self._group)
-        if self._params.update.normalise_advantages:
-            batch.advantage = scaled
-        return totals
+        is_wanted = self._params.update.normalise_advantages
+        return scaled if is_wanted else batch.advantage, totals
 
     @torch.no_grad()
     def _vtrace_advantages(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
@@ -298,8 +305,7 @@ class Updater:
             part = batch.segments(chosen)
             distribution, _ = self._distribution_and_value(part)
             log_prob = distribution.log_prob(part.action.flatten(0, 1))
-            log_ratio = log_prob.view_as(part.log_prob) - part.log_prob
-            ratios.append(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
+            ratios.append(bounded_log_ratio(log_prob.view_as(part.log_prob), part.log_prob).exp())
         ratio = torch.cat(ratios, 1).view_as(rollout.value)
         ratio = ratio.masked_fill(~rollout.learnable, 1.0)
         return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
@@ -367,10 +373,9 @@ class Updater:
         self, batch: Batch
     ) -> tuple[Distribution, Float[Tensor, "time segment"]]:
         """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
-        with autocast(self._params.compute):
-            hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
         mask = None if batch.mask is None else batch.mask.flatten(0, 1)
         with autocast(self._params.compute):
+            hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
             agent = batch.agent.repeat(len(value))
             distribution = self._policy.distribution(hidden.flatten(0, 1).float(), agent, mask)
         return distribution, value.float()
