@@ -49,7 +49,7 @@ class ClosedForm:
         Raises:
             ConfigError: if the config asks for something else than it can do.
         """
-        network, self._ppo = _fitting(policy, ppo, params)
+        network, self._ppo = require_closed_form(policy, ppo, params)
         assert network.critic_trunk is not None
         self._actor = Dense([*_linear(network.trunk), network.head])
         self._critic = Dense([*_linear(network.critic_trunk), network.critic])
@@ -167,10 +167,10 @@ def _linear(trunk: nn.Module) -> list[nn.Linear]:
     return [layer for layer in trunk.modules() if isinstance(layer, nn.Linear)]
 
 
-def _fitting(
+def require_closed_form(
     policy: Networks, ppo: PpoParams | None, params: RolloutParams
 ) -> tuple[Network, PpoParams]:
-    """The network and the parameters of the loss.
+    """The network and the parameters of the loss of which a gradient can be computed here.
 
     Raises:
         ConfigError: if the config asks for something else than these can be.

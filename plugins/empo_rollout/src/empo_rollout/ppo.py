@@ -22,7 +22,7 @@ from empo_learning.optimiser_moments import load_moments, moments_of
 from empo_learning.policy_losses import EntropyBonus, weighted_means
 from empo_rollout.buffer import Batch, Rollout, advantages, minibatches, normalised
 from empo_rollout.checks import refuse_step, require_fit
-from empo_rollout.closed_form import ClosedForm
+from empo_rollout.closed_form import ClosedForm, require_closed_form
 from empo_rollout.optimiser import build_optimiser, learning_rate
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -137,6 +137,29 @@ def explained_variance(
     return torch.where(total > rounding, 1 - unexplained / total, torch.zeros_like(total))
 
 
+def require_learnable(
+    policy: Networks,
+    losses: Sequence[tuple[PolicyLoss, float]],
+    params: RolloutParams,
+    plan: VecPlan,
+    group: Group,
+) -> None:
+    """Refuse what an ``Updater`` cannot learn with; the policy may be on device ``meta``.
+
+    Raises:
+        ConfigError: if the losses or parameters do not fit the policy, or each other.
+    """
+    require_fit(policy, losses, params, plan, group)
+    if params.update.gradient == "closed-form":
+        require_closed_form(policy, _only_ppo(losses), params)
+
+
+def _only_ppo(losses: Sequence[tuple[PolicyLoss, float]]) -> PpoParams | None:
+    """The parameters of ``ppo``, where it is the only loss and has weight 1."""
+    (loss, factor), *others = losses
+    return loss.params if type(loss) is Ppo and factor == 1 and not others else None
+
+
 class Updater:
     """Improves a policy by what happened in rollouts.
 
@@ -171,7 +194,7 @@ class Updater:
         self._params, self._plan, self._spec = params, plan, env_spec
         self._device, self._generator = torch.device(device), generator
         self._group = group or Group()
-        require_fit(policy, losses, params, plan, self._group)
+        require_learnable(policy, losses, params, plan, self._group)
         self._policy, self._losses = policy, list(losses)
         self._loss_modules = nn.ModuleList([loss for loss, _ in losses]).to(device)
         # All weights are views of one vector, and their gradients of another: an optimiser takes
@@ -189,9 +212,7 @@ class Updater:
         self._optimiser = build_optimiser(params.optimiser, [self._flat_weights])
         self._add_gradient = self._add_gradient_by_autograd
         if params.update.gradient == "closed-form":
-            (loss, factor), *others = losses
-            ppo = loss.params if type(loss) is Ppo and factor == 1 and not others else None
-            self._add_gradient = ClosedForm(policy, ppo, params)
+            self._add_gradient = ClosedForm(policy, _only_ppo(losses), params)
         self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
         self._num_minibatches = params.update.update_epochs * plan.minibatches
         self._steps = 0
