@@ -182,6 +182,24 @@ def test_pictures_are_not_normalised(tmp_path: Path) -> None:
         algorithm.check(None)
 
 
+def test_check_refuses_what_cannot_be_learned_with(tmp_path: Path) -> None:
+    for policy, update, message in (
+        (
+            {"memory": "lstm", "critic": "shared"},
+            {"sampling": "steps"},
+            r"update\.sampling: 'steps' tears",
+        ),
+        (
+            {},
+            {"gradient": "closed-form", "sampling": "shuffled"},
+            r"update\.gradient: .*activation: tanh",
+        ),
+    ):
+        keys = {"policy": {"activation": "relu", **policy}, "update": update}
+        with pytest.raises(ConfigError, match=message):
+            build(config(tmp_path, **keys).algorithm).check(None)
+
+
 class Faulty(gymnasium.Env[np.ndarray, np.int64]):
     """Does something wrong in its 20th step."""
 

@@ -124,33 +124,46 @@ def test_a_step_follows_the_gradient_of_ppo(scene: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_passes_have_the_gradient_of_one(scene: Any, kind: str) -> None:
+def test_many_parts_have_the_gradient_of_one(scene: Any, kind: str) -> None:
     made = scene(**KINDS[kind])
     at_once = made.policy()
     rollout = made.rollout(at_once, HORIZON, SEGMENTS)
-    in_passes = copy.deepcopy(at_once)
+    in_parts = copy.deepcopy(at_once)
     size = ALL // 2
     whole = updater(made, at_once, made.plan(HORIZON, SEGMENTS, size)).update(rollout, 0.0)
-    parts = updater(made, in_passes, made.plan(HORIZON, SEGMENTS, size, 4)).update(rollout, 0.0)
-    require_close(in_passes, at_once)
+    parts = updater(made, in_parts, made.plan(HORIZON, SEGMENTS, size, 4)).update(rollout, 0.0)
+    require_close(in_parts, at_once)
     assert whole["optim/minibatches"] == parts["optim/minibatches"] == 2
     assert parts == pytest.approx(whole, abs=1e-5)
 
 
-def test_a_pass_of_nothing_that_counts_adds_nothing(scene: Any) -> None:
+def test_a_part_of_nothing_that_counts_adds_nothing(scene: Any) -> None:
     made = scene(update={"sampling": "sequential"})
     at_once = made.policy()
     rollout = made.rollout(at_once, HORIZON, SEGMENTS)
     rollout.valid[:, :4] = False
-    in_passes = copy.deepcopy(at_once)
+    in_parts = copy.deepcopy(at_once)
     updater(made, at_once, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
-    updater(made, in_passes, made.plan(HORIZON, SEGMENTS, ALL, 8)).update(rollout, 0.0)
-    require_close(in_passes, at_once)
+    updater(made, in_parts, made.plan(HORIZON, SEGMENTS, ALL, 8)).update(rollout, 0.0)
+    require_close(in_parts, at_once)
     rollout.valid[:] = False
     before = copy.deepcopy(at_once)
     metrics = updater(made, at_once, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
     assert metrics["optim/minibatches"] == metrics["optim/usable"] == 0
     require_close(at_once, before, 0.0)
+
+
+@pytest.mark.parametrize("gradient", ["autograd", "closed-form"])
+def test_a_part_of_nothing_that_counts_may_be_infinite(scene: Any, gradient: str) -> None:
+    made = scene(update={"sampling": "sequential", "gradient": gradient})
+    policy = made.policy()
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    rollout.valid[:, 0] = False
+    other, plan = copy.deepcopy(policy), made.plan(HORIZON, SEGMENTS, ALL, SEGMENTS)
+    expected = updater(made, policy, plan).update(rollout, 0.0)
+    rollout.observation[:, 0] = float("inf")
+    assert updater(made, other, plan).update(rollout, 0.0) == expected
+    require_close(other, policy, 0.0)
 
 
 @pytest.mark.parametrize("advantages", [{}, {"vtrace": "epoch"}])
@@ -184,7 +197,7 @@ def test_what_does_not_count_is_never_read(scene: Any) -> None:
     assert metrics["optim/usable"] == pytest.approx(float((~silent).float().mean()))
 
 
-def test_importance_weights_scale_normalised_advantages(scene: Any) -> None:
+def test_sampling_weights_scale_normalised_advantages(scene: Any) -> None:
     made = scene(update={"sampling": "prioritized", "prio_alpha": 0.8, "prio_beta0": 0.4})
     policy = made.policy()
     rollout = made.rollout(policy, HORIZON, SEGMENTS)
@@ -286,7 +299,7 @@ class Recording(Ppo):
 
 
 @pytest.mark.parametrize("stop", [1, 2, 5])
-def test_a_phase_ends_before_the_first_step_from_too_far(scene: Any, stop: int) -> None:
+def test_an_update_ends_before_the_first_step_from_too_far(scene: Any, stop: int) -> None:
     groups = {"optimiser": {"name": "sgd", "lr": 0.5, "max_grad_norm": None}}
     update = {"sampling": "sequential", "update_epochs": 3}
     made = scene(update=update, **groups)
@@ -322,6 +335,23 @@ def test_the_first_minibatch_is_learned_from_however_far_the_policy_is(scene: An
         updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL), [(Entropy(), 1.0)]).update(
             rollout, 0.0
         )
+
+
+def test_a_tuned_entropy_coefficient_moves_only_with_the_weights(scene: Any) -> None:
+    made, limited = scene(), scene(update={"target_kl": 1e-6, "update_epochs": 2})
+    policy = made.policy()
+    other, plan = copy.deepcopy(policy), made.plan(HORIZON, SEGMENTS, ALL)
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    one, stopped = ppo(target_entropy=5.0), ppo(target_entropy=5.0)
+    updater(made, policy, plan, [(one, 1.0)]).update(rollout, 0.0)
+    metrics = updater(limited, other, plan, [(stopped, 1.0)]).update(rollout, 0.0)
+    assert metrics["policy/stopping_kl"] > 1e-6
+    assert one.entropy.tuned is not None
+    moved = one.entropy.tuned.clone()
+    assert stopped.entropy.tuned == moved != PpoParams().entropy.coef
+    with pytest.raises(NonFiniteError):
+        updater(made, policy, plan, [(one, 1.0), (Broken(), 1.0)]).update(rollout, 0.0)
+    assert one.entropy.tuned == moved
 
 
 @pytest.mark.parametrize("clip", [None, 0.2])

@@ -46,8 +46,8 @@ def weighted_means(
     weight: Float[Tensor, " start"], **values: Float[Tensor, " start"]
 ) -> dict[str, Tensor]:
     """Means of several numbers of each start, which count differently; 0 where none counts."""
-    share = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
-    means = (torch.stack(list(values.values())) * share).sum(1)
+    normalised_weight = weight / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+    means = (torch.stack(list(values.values())) * normalised_weight).sum(1)
     return dict(zip(values, means.unbind(), strict=True))
 
 
@@ -142,12 +142,12 @@ def scheduled(params: EntropyParams, progress: Float[Tensor, ""]) -> Float[Tenso
     if end is None:
         return torch.full_like(progress, start)
     if params.finish > params.begin:
-        share = ((progress - params.begin) / (params.finish - params.begin)).clamp(0.0, 1.0)
+        x = ((progress - params.begin) / (params.finish - params.begin)).clamp(0.0, 1.0)
     else:
-        share = (progress > params.begin).to(progress)
+        x = (progress > params.begin).to(progress)
     if params.schedule == "exponential":
-        return start * (end / start) ** share
-    return start + (end - start) * share
+        return start * (end / start) ** x
+    return start + (end - start) * x
 
 
 class EntropyTerm(NamedTuple):
@@ -170,6 +170,8 @@ class EntropyBonus(nn.Module):
     entropies per number of an action::
 
         coefficient <- coefficient * exp(-rate * (entropy - target))
+
+    It moves with each call in training mode: who takes no step after one puts the buffer back.
 
     Attributes:
         tuned: The tuned coefficient, a buffer; None where it is not tuned.
@@ -273,9 +275,9 @@ def normal_parameters(
     )
 
 
-def _quantile(ordered: Tensor, last: Tensor, share: float) -> Tensor:
+def _quantile(ordered: Tensor, last: Tensor, level: float) -> Tensor:
     """The quantile of the numbers up to position ``last``."""
-    place = last.double() * share
+    place = last.double() * level
     below = place.floor()
     low, high = (ordered.gather(0, at.long()[None])[0] for at in (below, place.ceil()))
     return torch.lerp(low, high, (place - below).to(ordered.dtype))

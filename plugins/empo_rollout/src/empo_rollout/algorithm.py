@@ -16,6 +16,7 @@ from empo_core.protocols import (
     Algorithm,
     CheckpointChoice,
     HumanPrior,
+    PolicyLoss,
     RobotPolicy,
     RunContext,
     WorldModel,
@@ -43,7 +44,7 @@ from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
 from empo_rollout.policy import Networks, ObservationNormalisation, blank_policy, build_policy
 from empo_rollout.policyfile import load_policy
-from empo_rollout.ppo import Updater
+from empo_rollout.ppo import Updater, require_learnable
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import RolloutResult
 from empo_rollout.run_warnings import warnings_before
@@ -177,7 +178,7 @@ class RolloutAlgorithm(Algorithm):
         params = self._params
         return Updater(
             policy,
-            [(build(entry.loss), entry.weight) for entry in params.losses],
+            _losses(params),
             params,
             plan,
             env_spec,
@@ -246,6 +247,8 @@ class RolloutAlgorithm(Algorithm):
         plan, spec = environments.plan(), environments.spec
         _require_room(self._params, plan, spec)
         build_normaliser(self._params, spec)
+        policy = blank_policy(self._params.policy, spec)
+        require_learnable(policy, _losses(self._params), self._params, plan, Group())
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,
@@ -258,6 +261,11 @@ class RolloutAlgorithm(Algorithm):
             "iterations": -(-self._params.total_steps // plan.batch_size),
             "warnings": list(warnings_before(self._params, plan, spec)),
         }
+
+
+def _losses(params: RolloutParams) -> list[tuple[PolicyLoss, float]]:
+    """The policy losses of a config, and their weights."""
+    return [(build(entry.loss), entry.weight) for entry in params.losses]
 
 
 def _normalisation(normaliser: Normaliser | None) -> ObservationNormalisation | None:

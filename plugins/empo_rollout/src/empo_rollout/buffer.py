@@ -115,7 +115,7 @@ class Batch(Segmented):
         log_prob: Log-probability of that under the policy that acted.
         value: Value estimate of that policy.
         returns: Targets of the value function; finite.
-        advantage: Of the actions; 0 where a step has no weight.
+        advantage: Of the actions; finite, and of no meaning where a step has no weight.
         weight: How much each step counts in losses; 0 masks it out.
         mask: Which actions were available; None where all always are.
     """
@@ -188,7 +188,7 @@ class WriteCursor:
     the block is a slice whatever order blocks arrive in.
 
     Attributes:
-        rows: The segments it writes to; None: none is left for it.
+        segments: Those it writes to; None: none is left for it.
         time: Position of its next step in them.
         has_arrived: It has arrived in this rollout, and not been written since.
         awaits: Its last step was written, and the outcome has not arrived.
@@ -196,7 +196,7 @@ class WriteCursor:
         acts: Agents that acted in that step.
     """
 
-    rows: slice | None = None
+    segments: slice | None = None
     time: int = 0
     has_arrived: bool = False
     awaits: bool = False
@@ -249,7 +249,7 @@ class SegmentBuffer:
         self._free = deque(slice(start, start + size) for start in starts)
         self._full = 0
         for cursor in self._cursors:
-            cursor.rows, cursor.time = self._free.popleft(), 0
+            cursor.segments, cursor.time = self._free.popleft(), 0
             cursor.has_arrived = False
         self._arrays["is_known"][:] = True
         if self._tail == "drop":
@@ -303,7 +303,7 @@ class SegmentBuffer:
 
     def has_room(self, block: int) -> bool:
         """True if a block's next step can be stored; otherwise it waits for the next rollout."""
-        return self._cursors[block].rows is not None
+        return self._cursors[block].segments is not None
 
     def store(
         self,
@@ -320,19 +320,19 @@ class SegmentBuffer:
             RuntimeError: if the block has no room, or the outcome of its last step is missing.
         """
         cursor = self._cursors[time_step.block]
-        if cursor.awaits or cursor.rows is None:
+        if cursor.awaits or cursor.segments is None:
             raise RuntimeError(
                 f"block {time_step.block} cannot be stored: "
                 + ("what its last step led to has not been received" if cursor.awaits
                    else "its segments are full, and no others are free; keep it waiting for the "
                    "next rollout (see has_room)")
             )  # fmt: skip
-        place, arrays = (cursor.time, cursor.rows), self._arrays
+        place, arrays = (cursor.time, cursor.segments), self._arrays
         if cursor.time == 0:
             agents = self._spec.agents_of(time_step.block)
-            arrays["agent"][cursor.rows] = np.arange(agents.start, agents.stop)
+            arrays["agent"][cursor.segments] = np.arange(agents.start, agents.stop)
             stored = memory.detach().cpu().numpy()
-            arrays["memory"][cursor.rows] = np.where(time_step.starts[:, None], 0, stored)
+            arrays["memory"][cursor.segments] = np.where(time_step.starts[:, None], 0, stored)
         arrays["observation"][place] = time_step.observation
         arrays["action"][place] = action.detach().cpu().numpy()
         arrays["log_prob"][place] = log_prob.detach().cpu().numpy()
@@ -347,8 +347,8 @@ class SegmentBuffer:
         cursor.has_arrived, cursor.awaits, cursor.open = False, True, place
         cursor.time += 1
         if cursor.time == self._horizon:
-            self._full += cursor.rows.stop - cursor.rows.start
-            cursor.rows, cursor.time = (self._free.popleft() if self._free else None), 0
+            self._full += cursor.segments.stop - cursor.segments.start
+            cursor.segments, cursor.time = (self._free.popleft() if self._free else None), 0
             if self._tail == "drop":
                 cursor.open = None
 
@@ -492,10 +492,10 @@ def minibatches(
     progress: float,
     generator: torch.Generator,
 ) -> tuple[Int[Tensor, " drawn"], Float[Tensor, " drawn"] | None]:
-    """Segments of the minibatches of one pass over a rollout, one minibatch behind the other.
+    """Segments of the minibatches of one epoch, one minibatch behind the other.
 
     All but those of ``sampling: prioritized`` are a partition: every segment is in one minibatch,
-    with an importance of 1.
+    with a sampling weight of 1.
 
     Args:
         advantage: Of every step, 0 where it has no weight; priorities depend on it.
@@ -505,17 +505,17 @@ def minibatches(
         generator: The only source of randomness: equal generators give equal minibatches.
 
     Returns:
-        Positions, and factors of the (normalised) advantages that correct for how often a segment
-        is drawn; None where all are 1.
+        Positions, and sampling weights: factors of the (normalised) advantages that correct for
+        how often a segment is drawn; None where all are 1.
     """
     segments, device = advantage.shape[1], advantage.device
     if params.sampling == "prioritized":
-        likely = probabilities(advantage, params.prio_alpha).to(generator.device)
-        rows = likely.expand(segments // size, -1)
-        drawn = torch.multinomial(rows, size, generator=generator).flatten()
+        chances = probabilities(advantage, params.prio_alpha).to(generator.device)
+        by_minibatch = chances.expand(segments // size, -1)
+        drawn = torch.multinomial(by_minibatch, size, generator=generator).flatten()
         beta = annealed_beta(params.prio_beta0, progress)
-        importance = (segments * likely[drawn]).pow(-beta).float()
-        return drawn.to(device), importance.to(device)
+        sampling_weight = (segments * chances[drawn]).pow(-beta).float()
+        return drawn.to(device), sampling_weight.to(device)
     if params.sampling == "sequential":
         return torch.arange(segments, device=device), None
     order = torch.randperm(segments, generator=generator, device=generator.device)
@@ -523,7 +523,7 @@ def minibatches(
 
 
 def annealed_beta(beta0: float, progress: float) -> float:
-    """Exponent of importance weights, rising from ``beta0`` to 1 over the run.
+    """Exponent of sampling weights, rising from ``beta0`` to 1 over the run.
 
     Args:
         beta0: Exponent at the start, from 0 to 1.

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from empo_core.errors import ConfigError
 from empo_learning.policy_losses import scheduled
 from empo_rollout.buffer import Batch
+from empo_rollout.distributions import unavailable
 from empo_rollout.params import RolloutParams
 from empo_rollout.policy import Network, Networks, scaled
 from empo_rollout.ppo_params import LOG_RATIO_LIMIT, PpoParams
 
-UNAVAILABLE = torch.finfo(torch.float32).min / 2
-"""Logit of an option that is masked, as in ``MultiCategorical``."""
 NAMES = (
     "policy/policy_loss",
     "policy/approx_kl",
@@ -50,7 +49,7 @@ class ClosedForm:
         Raises:
             ConfigError: if the config asks for something else than it can do.
         """
-        network, self._ppo = _fitting(policy, ppo, params)
+        network, self._ppo = require_closed_form(policy, ppo, params)
         assert network.critic_trunk is not None
         self._actor = Dense([*_linear(network.trunk), network.head])
         self._critic = Dense([*_linear(network.critic_trunk), network.critic])
@@ -64,21 +63,21 @@ class ClosedForm:
         """Add ``share`` times the gradient of a batch to that of the weights; see ``Updater``."""
         observation = scaled(batch.observation.flatten(0, 1), self._scale)
         # Options first: numpy adds up rows of numbers sooner than columns.
-        log_probs = self._actor.forward(observation).numpy().T.copy()
+        logits = self._actor.forward(observation).numpy().T.copy()
         value = self._critic.forward(observation)[:, 0].numpy()
         masked = None if batch.mask is None else ~batch.mask.flatten(0, 1).numpy().T
         if masked is not None:
-            log_probs[masked] = UNAVAILABLE
-        old_log_prob, advantage, old_value, returns, step_share = (
+            logits[masked] = unavailable(torch.float32)
+        old_log_prob, advantage, old_value, returns, step_weight = (
             part.flatten().numpy()
             for part in (batch.log_prob, batch.advantage, batch.value, batch.returns, weight)
         )
-        step_share = step_share / len(value)  # Of each step in a mean.
+        normalised_weight = step_weight / len(value)  # Of each step in a mean.
         option = batch.action.flatten().numpy().astype(np.intp), np.arange(len(value))
 
         # The policy: its ratios r, and d loss / d log p(a) = -r A where r is not clipped.
-        log_probs -= log_probs.max(0)
-        log_probs -= np.log(np.exp(log_probs).sum(0))
+        logits -= logits.max(0)
+        log_probs = logits - np.log(np.exp(logits).sum(0))
         probs = np.exp(log_probs)
         entropy = -(probs * log_probs).sum(0)
         unbounded = log_probs[option] - old_log_prob
@@ -87,7 +86,7 @@ class ClosedForm:
         clip, gain = self._ppo.clip, ratio * advantage
         surrogate = np.minimum(gain, ratio.clip(1 - clip, 1 + clip) * advantage)
         moves = (gain <= surrogate) & (log_ratio == unbounded)
-        slope = step_share * gain * moves
+        slope = normalised_weight * gain * moves
         # d log p(a) / d logits = 1[a] - p, and dH / d logits = -p (log p + H).
         logit_slope = probs * slope
         logit_slope[option] -= slope
@@ -95,10 +94,11 @@ class ClosedForm:
         if self._ppo.entropy.end is not None:
             coefficient = float(scheduled(self._ppo.entropy, torch.tensor(progress)))
         if coefficient:
-            logit_slope += (coefficient * step_share) * probs * (log_probs + entropy)
+            logit_slope += (coefficient * normalised_weight) * probs * (log_probs + entropy)
         if masked is not None:
             logit_slope[masked] = 0
-        self._actor.backward(torch.from_numpy(share * logit_slope).t())
+        if share:  # Not 0 times the gradient, which need not exist.
+            self._actor.backward(torch.from_numpy(share * logit_slope).t())
 
         # The value: half the squared error, whose slope is the error.
         error = value - returns
@@ -111,14 +111,15 @@ class ClosedForm:
             value_slope = np.where(clipped_square > square, 0, error)
             square = np.maximum(square, clipped_square)
         value_coef = self._update.value_coef
-        value_slope = (share * value_coef) * step_share * value_slope
-        self._critic.backward(torch.from_numpy(value_slope)[:, None])
+        value_slope = (share * value_coef) * normalised_weight * value_slope
+        if share:
+            self._critic.backward(torch.from_numpy(value_slope)[:, None])
 
         beyond = ratio - 1
         means = np.stack(
             (-surrogate, beyond - log_ratio, np.abs(beyond) > clip, ratio, entropy, 0.5 * square)
         )
-        *policy, mean_entropy, value_loss = (means @ step_share).tolist()
+        *policy, mean_entropy, value_loss = (means @ normalised_weight).tolist()
         policy_loss = policy[0] - coefficient * mean_entropy
         total = policy_loss + value_coef * value_loss
         numbers = (*policy, mean_entropy, coefficient, policy_loss, value_loss, total)
@@ -146,7 +147,10 @@ class Dense:
         return rows
 
     def backward(self, slope: Float[Tensor, "row output"]) -> None:
-        """Add the gradient of a loss whose slopes in the outputs are these."""
+        """Add the gradient of a loss whose slopes in the outputs are these.
+
+        Overwrites what ``forward`` kept: there is one ``backward`` for each ``forward``.
+        """
         layers = list(zip(self._weights, self._gradients, self._inputs, strict=True))
         for number in reversed(range(len(layers))):
             (weight, _, _), (weight_gradient, bias_gradient), rows = layers[number]
@@ -163,10 +167,10 @@ def _linear(trunk: nn.Module) -> list[nn.Linear]:
     return [layer for layer in trunk.modules() if isinstance(layer, nn.Linear)]
 
 
-def _fitting(
+def require_closed_form(
     policy: Networks, ppo: PpoParams | None, params: RolloutParams
 ) -> tuple[Network, PpoParams]:
-    """The network and the parameters of the loss.
+    """The network and the parameters of the loss of which a gradient can be computed here.
 
     Raises:
         ConfigError: if the config asks for something else than these can be.

@@ -23,6 +23,11 @@ UNBOUNDED = 1e9
 """Bounds of actions from this on stand for none, e.g. MuJoCo's 1e10."""
 
 
+def unavailable(dtype: torch.dtype) -> float:
+    """Logit of an option that is masked; finite, since 0 * inf would make NaN of the entropy."""
+    return torch.finfo(dtype).min / 2
+
+
 class MultiCategorical(Distribution):
     """Independent choices: of one option among several, once or several times.
 
@@ -49,11 +54,11 @@ class MultiCategorical(Distribution):
                 f"{sum(nvec)} together: give one logit per option"
             )
         logits = _exact(logits)
-        # Finite, since 0 * inf would make NaN of the entropy. What is padding is less likely
-        # still than what is unavailable, so that a choice without any option stays clean.
-        smallest = torch.finfo(logits.dtype).min
         if mask is not None:
-            logits = logits.masked_fill(~mask, smallest / 2)
+            logits = logits.masked_fill(~mask, unavailable(logits.dtype))
+        # What is padding is less likely still than what is unavailable, so that a choice without
+        # any option stays clean.
+        smallest = torch.finfo(logits.dtype).min
         self._log_probs = _by_choice(logits, nvec, smallest).log_softmax(-1)
         super().__init__(logits.shape[:-1], torch.Size([len(nvec)]), validate_args=False)
 

@@ -95,7 +95,12 @@ class ExperienceParams(Config):
 
 
 class AdvantageParams(Config):
-    """Advantage estimates: GAE and V-trace."""
+    """Advantage estimates: GAE and V-trace.
+
+    Other than in Espeholt et al. (2018), policies learn from the estimate that corrects values
+    there, ``v_t - V_t``, and not from ``rho_t (r_t + gamma v_{t+1} - V_t)``, and targets of values
+    are not corrected. ``ppo`` multiplies by its own ratio as well: one below 1 counts twice.
+    """
 
     gae_lambda: float = Field(
         0.95, ge=0, le=1, description="Decay of credit over steps (lambda of GAE)."
@@ -181,7 +186,9 @@ class WeightedLoss(Config):
 class UpdateParams(Config):
     """Updates of the policy from a rollout."""
 
-    update_epochs: int = Field(1, ge=1, description="Number of passes over the rollout.")
+    update_epochs: int = Field(
+        1, ge=1, description="How many times (epochs) a rollout is gone through."
+    )
     minibatch_size: int | None = Field(
         None,
         ge=1,
@@ -205,14 +212,18 @@ class UpdateParams(Config):
         0.0, ge=0, le=1, description="Exponent of the advantages, for 'prioritized'."
     )
     prio_beta0: float = Field(
-        0.6, ge=0, le=1, description="Initial exponent of the importance weights; rises to 1."
+        0.6,
+        ge=0,
+        le=1,
+        description="Initial exponent of the sampling weights, which correct for how often a "
+        "segment is drawn; rises to 1.",
     )
     normalise_advantages: bool = Field(
         True, description="Shift and scale advantages within each minibatch."
     )
     value_coef: float = Field(0.5, ge=0, description="Factor of the value loss.")
     value_clip: float | None = Field(
-        None, gt=0, description="Clip of value changes within one phase; null: none."
+        None, gt=0, description="Clip of value changes within one update; null: none."
     )
     gradient: Literal["autograd", "closed-form"] = Field(
         "autograd",
@@ -222,8 +233,8 @@ class UpdateParams(Config):
     target_kl: float | None = Field(
         None,
         gt=0,
-        description="End a phase before a step on a minibatch for which policy/approx_kl, how far "
-        "the policy has moved, is greater than this; null: never.",
+        description="End an update before a step on a minibatch for which policy/approx_kl, how "
+        "far the policy has moved, is greater than this; null: never.",
     )
 
     @model_validator(mode="after")

@@ -63,24 +63,9 @@ class VecPlan:
         return self.segments * self.horizon
 
     @property
-    def steps_per_agent(self) -> int:
-        """Steps of an agent in a rollout; the most of any where they differ."""
-        return -(-self.segments // self.num_agents) * self.horizon
-
-    @property
-    def arrivals(self) -> int:
-        """Arrivals of a rollout that are answered: forward passes that choose actions."""
-        return self.segments // self.block_agents * self.horizon
-
-    @property
     def minibatches(self) -> int:
         """Minibatches that a rollout divides into."""
         return self.batch_size // self.minibatch_size
-
-    @property
-    def minibatch_segments(self) -> int:
-        """Segments of a minibatch, where minibatches consist of segments."""
-        return self.minibatch_size // self.horizon
 
     def require(self, env_spec: EnvSpec) -> None:
         """Check that environments were built as planned.

@@ -324,11 +324,6 @@ class Trunk(nn.Module):
             self.layers.extend([nn.Linear(inputs, outputs), activation()])
         self.features = sizes[-1]
 
-    @property
-    def reads_pictures(self) -> bool:
-        """True if there are convolutions."""
-        return self._grid is not None
-
     def forward(self, observation: Float[Tensor, "row word"]) -> Float[Tensor, "row feature"]:
         """The features of each observation."""
         if self._grid is not None:

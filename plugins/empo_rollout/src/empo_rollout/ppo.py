@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -21,7 +22,7 @@ from empo_learning.optimiser_moments import load_moments, moments_of
 from empo_learning.policy_losses import EntropyBonus, weighted_means
 from empo_rollout.buffer import Batch, Rollout, advantages, minibatches, normalised
 from empo_rollout.checks import refuse_step, require_fit
-from empo_rollout.closed_form import ClosedForm
+from empo_rollout.closed_form import ClosedForm, require_closed_form
 from empo_rollout.optimiser import build_optimiser, learning_rate
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -38,9 +39,12 @@ class Ppo(PolicyLoss):
     With the ratio ``r`` of the probabilities of an action under the policy and under the one that
     acted, its advantage ``A`` and entropy ``H``::
 
+        r    = exp(clip(log pi(a|o) - log pi_old(a|o), -10, 10))
         loss = -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)) - coef * mean(H)
 
-    Means are weighted by ``batch.weight``.
+    The first mean is equation 7 of Schulman et al. (2017), and the second the entropy of equation
+    9; ``coef`` is the paper's ``c2``. Means are weighted by ``batch.weight``. The bound of 10 is
+    not in the paper: beyond it ``r`` stays, and teaches nothing.
 
     Attributes:
         params: The parameters.
@@ -62,8 +66,7 @@ class Ppo(PolicyLoss):
         policy has moved: ``approx_kl``, ``clip_fraction`` (share of steps whose ratio is beyond
         the clip) and ``importance`` (mean ratio).
         """
-        log_ratio = distribution.log_prob(batch.action) - batch.log_prob
-        log_ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        log_ratio = bounded_log_ratio(distribution.log_prob(batch.action), batch.log_prob)
         ratio = log_ratio.exp()
         clip, advantage = self.params.clip, batch.advantage
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
@@ -83,6 +86,13 @@ class Ppo(PolicyLoss):
         for name in ("entropy", "entropy_coef"):
             metrics[name] = bonus.metrics[name]
         return LossOutput(loss, metrics)
+
+
+def bounded_log_ratio(
+    new: Float[Tensor, "*batch"], old: Float[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """``new - old`` of log-probabilities, cut to ``[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]``."""
+    return (new - old).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
 def value_loss(
@@ -119,12 +129,35 @@ def explained_variance(
 ) -> Float[Tensor, ""]:
     """``1 - Var(R - V) / Var(R)``; 0 where returns do not vary."""
     both = torch.stack((returns, returns - value)).flatten(1)
-    share = weight.flatten() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
-    centred = both - (share * both).sum(1, keepdim=True)
-    total, unexplained = (share * centred.square()).sum(1)
+    normalised_weight = weight.flatten() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+    centred = both - (normalised_weight * both).sum(1, keepdim=True)
+    total, unexplained = (normalised_weight * centred.square()).sum(1)
     # Less than this is rounding of returns that are all the same.
     rounding = (8 * torch.finfo(returns.dtype).eps * returns.abs().amax()).square()
     return torch.where(total > rounding, 1 - unexplained / total, torch.zeros_like(total))
+
+
+def require_learnable(
+    policy: Networks,
+    losses: Sequence[tuple[PolicyLoss, float]],
+    params: RolloutParams,
+    plan: VecPlan,
+    group: Group,
+) -> None:
+    """Refuse what an ``Updater`` cannot learn with; the policy may be on device ``meta``.
+
+    Raises:
+        ConfigError: if the losses or parameters do not fit the policy, or each other.
+    """
+    require_fit(policy, losses, params, plan, group)
+    if params.update.gradient == "closed-form":
+        require_closed_form(policy, _only_ppo(losses), params)
+
+
+def _only_ppo(losses: Sequence[tuple[PolicyLoss, float]]) -> PpoParams | None:
+    """The parameters of ``ppo``, where it is the only loss and has weight 1."""
+    (loss, factor), *others = losses
+    return loss.params if type(loss) is Ppo and factor == 1 and not others else None
 
 
 class Updater:
@@ -135,7 +168,7 @@ class Updater:
         sum_i weight_i * policy_loss_i + value_coef * value_loss
 
     where means are over the steps in which an agent acted and of which the outcome is known.
-    A minibatch may be gone through in several passes; that changes no gradient.
+    A minibatch may be gone through in several parts; that changes no gradient.
     """
 
     def __init__(
@@ -161,25 +194,25 @@ class Updater:
         self._params, self._plan, self._spec = params, plan, env_spec
         self._device, self._generator = torch.device(device), generator
         self._group = group or Group()
-        require_fit(policy, losses, params, plan, self._group)
+        require_learnable(policy, losses, params, plan, self._group)
         self._policy, self._losses = policy, list(losses)
         self._loss_modules = nn.ModuleList([loss for loss, _ in losses]).to(device)
-        # All weights are views of one row, and their gradients of another: an optimiser takes one
-        # step for all of them.
+        # All weights are views of one vector, and their gradients of another: an optimiser takes
+        # one step for all of them.
         weights = [weight for weight in policy.parameters() if weight.requires_grad]
-        self._row = nn.Parameter(parameters_to_vector(weights).detach())
-        self._row.grad = torch.zeros_like(self._row)
-        vector_to_parameters(self._row.detach(), weights)
+        self._flat_weights = nn.Parameter(parameters_to_vector(weights).detach())
+        self._flat_weights.grad = torch.zeros_like(self._flat_weights)
+        vector_to_parameters(self._flat_weights.detach(), weights)
         sizes = [weight.numel() for weight in weights]
-        for weight, gradient in zip(weights, torch.split(self._row.grad, sizes), strict=True):
+        for weight, gradient in zip(
+            weights, torch.split(self._flat_weights.grad, sizes), strict=True
+        ):
             weight.grad = gradient.view_as(weight)
-        self._group.spread([self._row])
-        self._optimiser = build_optimiser(params.optimiser, [self._row])
-        self._add_gradient = self._by_autograd
+        self._group.spread([self._flat_weights])
+        self._optimiser = build_optimiser(params.optimiser, [self._flat_weights])
+        self._add_gradient = self._add_gradient_by_autograd
         if params.update.gradient == "closed-form":
-            (loss, factor), *others = losses
-            ppo = loss.params if type(loss) is Ppo and factor == 1 and not others else None
-            self._add_gradient = ClosedForm(policy, ppo, params)
+            self._add_gradient = ClosedForm(policy, _only_ppo(losses), params)
         self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
         self._num_minibatches = params.update.update_epochs * plan.minibatches
         self._steps = 0
@@ -205,68 +238,149 @@ class Updater:
             class before its name), and ``optim/grad_norm`` (before it is cut). Besides,
             ``optim/lr`` and ``optim/steps`` in the end, the number of minibatches learned from
             as ``optim/minibatches``, the share of steps that count as ``optim/usable``, and
-            ``value/explained_variance`` before the update. Where ``target_kl`` ended the phase,
-            ``policy/stopping_kl`` is the divergence that did.
+            ``value/explained_variance`` before the update (the mean of those of all processes).
+            Where ``target_kl`` ended the update, ``policy/stopping_kl`` is the divergence that did.
 
         Raises:
-            NonFiniteError: if a loss or gradient is infinite or NaN; the weights are those before
-                its minibatch.
+            NonFiniteError: if a loss or gradient is infinite or NaN; the weights, and what losses
+                remember, are those before its minibatch.
             ConfigError: if ``target_kl`` is set, and no policy loss says how far the policy moved.
         """
         update = self._params.update
-        rows: list[dict[str, Tensor]] = []
-        whole, report = self._batch(rollout)
+        metrics_by_minibatch: list[dict[str, Tensor]] = []
+        whole, report = self._whole_rollout(rollout)
         for name, batch, total_weight in self._minibatches(rollout, whole, progress):
-            metrics = self._gradient(batch, total_weight, progress)
-            # The first comes from the policy that acted: without a step, nothing would be learned.
-            if rows and update.target_kl is not None:
-                kl = float(metrics[KL])
-                if kl > update.target_kl:
-                    report["policy/stopping_kl"] = kl
-                    break
-            metrics["optim/grad_norm"] = self._step(name, metrics, progress)
-            rows.append(metrics)
-            show(len(rows) / self._num_minibatches)
-        lr = self._optimiser.param_groups[0]["lr"] if rows else 0.0
-        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": len(rows)}
-        return means(rows) | ends | report
+            with self._adapting_if_stepped():
+                metrics = self._compute_gradient(batch, total_weight, progress)
+                # The first comes from the policy that acted: without a step, nothing is learned.
+                if metrics_by_minibatch and update.target_kl is not None:
+                    kl = float(metrics[KL])
+                    if kl > update.target_kl:
+                        report["policy/stopping_kl"] = kl
+                        break
+                metrics["optim/grad_norm"] = self._step(name, metrics, progress)
+            metrics_by_minibatch.append(metrics)
+            show(len(metrics_by_minibatch) / self._num_minibatches)
+        learned = len(metrics_by_minibatch)
+        lr = self._optimiser.param_groups[0]["lr"] if learned else 0.0
+        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": learned}
+        return means(metrics_by_minibatch) | ends | report
 
-    def _gradient(self, batch: Batch, total_weight: float, progress: float) -> dict[str, Tensor]:
-        """Losses of a minibatch, whose gradient the weights have; over all processes.
+    def _whole_rollout(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
+        """The rollout as losses see it, and metrics about all of it."""
+        advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
+        whole = Batch.of(
+            rollout,
+            advantage,
+            returns,
+            num_agents=len(self._spec.agents),
+            by_steps=self._params.update.sampling == "steps",
+        )
+        variance = explained_variance(whole.value, whole.returns, whole.weight)
+        size = self._group.size
+        explained, usable = (torch.stack((variance, whole.weight.mean())) / size).tolist()
+        numbers = {"value/explained_variance": explained, "optim/usable": usable}
+        return whole, self._group.totals(numbers)
 
-        Minimises, with ``r = pi(a|o) / pi_old(a|o)`` and means over the steps that have weight::
+    def _minibatches(
+        self, rollout: Rollout, whole: Batch, progress: float
+    ) -> Iterator[tuple[str, Batch, float]]:
+        """Name, steps and total weight of each minibatch of all epochs that has any weight."""
+        update, vtrace = self._params.update, self._params.advantages.vtrace
+        size = self._plan.minibatch_size // len(whole.value)
+        has_changed = False
+        for epoch in range(update.update_epochs):
+            if epoch and vtrace == "epoch":
+                whole.advantage = self._vtrace_advantages(rollout, whole).view_as(whole.value)
+            chosen, sampling_weight = minibatches(
+                whole.advantage, update, size, progress=progress, generator=self._generator
+            )
+            drawn, count = whole.segments(chosen), len(chosen) // size
+            drawn.advantage, totals = self._normalised(drawn, count, f"epoch {epoch + 1}")
+            for number, batch in enumerate(drawn.pieces(count)):
+                name = f"minibatch {number + 1} of epoch {epoch + 1}"
+                here = slice(number * size, (number + 1) * size)
+                if has_changed and vtrace == "minibatch":
+                    batch.advantage = self._vtrace_advantages(rollout.segments(chosen[here]), batch)
+                    batch.advantage, _ = self._normalised(batch, 1, name)
+                if sampling_weight is not None:
+                    batch.advantage = batch.advantage * sampling_weight[here]
+                if totals[number] > 0:
+                    has_changed = True
+                    yield name, batch, totals[number]
 
-            loss        = policy loss + value_coef * value loss                            (eq. 9)
-            policy loss = -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)) - coef * mean(H)  (eq. 7)
-            value loss  = mean((V - R)^2) / 2, clipped as ``value_loss`` says
+    def _normalised(
+        self, batch: Batch, count: int, name: str
+    ) -> tuple[Float[Tensor, "time segment"], list[float]]:
+        """Advantages, normalised if the config says so; total weights of so many minibatches."""
+        scaled, totals = normalised(batch.advantage, batch.weight, count, name, self._group)
+        is_wanted = self._params.update.normalise_advantages
+        return scaled if is_wanted else batch.advantage, totals
 
-        The policy loss is that of ``Ppo``, or the sum of whatever losses the config names.
+    @torch.no_grad()
+    def _vtrace_advantages(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
+        """V-trace's advantages of a rollout, by the ratio to the policy as it is now."""
+        size = self._plan.minibatch_size // self._plan.accumulate // len(batch.value)
+        ratios = []
+        for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
+            part = batch.segments(chosen)
+            distribution, _ = self._distribution_and_value(part)
+            log_prob = distribution.log_prob(part.action.flatten(0, 1))
+            ratios.append(bounded_log_ratio(log_prob.view_as(part.log_prob), part.log_prob).exp())
+        ratio = torch.cat(ratios, 1).view_as(rollout.value)
+        ratio = ratio.masked_fill(~rollout.learnable, 1.0)
+        return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
+
+    @contextlib.contextmanager
+    def _adapting_if_stepped(self) -> Iterator[None]:
+        """Losses adapt to a minibatch, unless the body ends without a step of the optimiser."""
+        steps, buffers = self._steps, list(self._loss_modules.buffers())
+        before = [buffer.clone() for buffer in buffers]
+        try:
+            yield
+        finally:
+            if self._steps == steps:
+                for buffer, value in zip(buffers, before, strict=True):
+                    buffer.copy_(value)
+
+    def _compute_gradient(
+        self, batch: Batch, total_weight: float, progress: float
+    ) -> dict[str, Tensor]:
+        """Fill the gradient of all weights, over all processes; returns the metrics.
+
+        Minimises equation 9 of Schulman et al. (2017), with means over the steps with weight::
+
+            loss       = policy loss + value_coef * value loss
+            value loss = mean((V - R)^2) / 2, clipped as ``value_loss`` says
+
+        The policy loss is that of ``Ppo``, or the sum of whatever losses the config names. Since
+        the value loss is halved, the paper's ``c1`` is ``value_coef / 2``.
 
         Args:
             batch: Steps of this process.
             total_weight: Sum of the weights of all steps, in all processes.
             progress: Share of the run that is done.
         """
-        gradient = self._row.grad
+        gradient = self._flat_weights.grad
         assert gradient is not None
         gradient.zero_()
         names: Sequence[str] = ()
-        total = gradient.new_zeros(())
+        metrics = gradient.new_zeros(())
         for part in batch.pieces(self._plan.accumulate):
             part_weight = float(part.weight.sum())
             weight = part.weight * (part.weight.numel() / part_weight if part_weight else 0.0)
             share = part_weight / total_weight
             names, numbers = self._add_gradient(part, weight, share, progress)
-            total = total + (share * numbers if share else torch.zeros_like(numbers))
-        self._group.add_up([gradient, total])
-        return dict(zip(names, total.unbind(), strict=True))
+            metrics = metrics + (share * numbers if share else torch.zeros_like(numbers))
+        self._group.add_up([gradient, metrics])
+        return dict(zip(names, metrics.unbind(), strict=True))
 
-    def _by_autograd(
+    def _add_gradient_by_autograd(
         self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
     ) -> tuple[Sequence[str], Float[Tensor, " metric"]]:
         """Add ``share`` times the gradient of a batch to that of the weights; names and metrics."""
         update = self._params.update
-        distribution, value = self._evaluated(batch)
+        distribution, value = self._distribution_and_value(batch)
         policy_loss, metrics = self._policy_loss(distribution, batch, weight, progress)
         value_error = value_loss(value, batch.value, batch.returns, weight, update.value_clip)
         loss = policy_loss + update.value_coef * value_error
@@ -276,12 +390,13 @@ class Updater:
         numbers = [torch.as_tensor(number).detach().to(loss) for number in metrics.values()]
         return list(metrics), torch.stack(numbers)
 
-    def _evaluated(self, batch: Batch) -> tuple[Distribution, Float[Tensor, "time segment"]]:
+    def _distribution_and_value(
+        self, batch: Batch
+    ) -> tuple[Distribution, Float[Tensor, "time segment"]]:
         """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
-        with autocast(self._params.compute):
-            hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
         mask = None if batch.mask is None else batch.mask.flatten(0, 1)
         with autocast(self._params.compute):
+            hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
             agent = batch.agent.repeat(len(value))
             distribution = self._policy.distribution(hidden.flatten(0, 1).float(), agent, mask)
         return distribution, value.float()
@@ -326,7 +441,11 @@ class Updater:
 
     def _step(self, name: str, metrics: Mapping[str, Tensor], progress: float) -> Tensor:
         """Move the weights along their gradient, if all is finite; its norm before it is cut."""
-        params, optimiser, gradient = self._params.optimiser, self._optimiser, self._row.grad
+        params, optimiser, gradient = (
+            self._params.optimiser,
+            self._optimiser,
+            self._flat_weights.grad,
+        )
         assert gradient is not None
         norm: Tensor = torch.linalg.vector_norm(gradient)
         length = float(norm)
@@ -352,10 +471,6 @@ class Updater:
             "losses": dict(self._loss_modules.state_dict()),
         }
 
-    def reseed(self, seed: int) -> None:
-        """Draw what is drawn from now on by another seed."""
-        self._generator.manual_seed(seed)
-
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
 
@@ -367,75 +482,14 @@ class Updater:
         self._generator.set_state(state_dict["generator"])
         self._loss_modules.load_state_dict(state_dict["losses"])
 
-    def _batch(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
-        """The rollout as losses see it, and metrics about all of it."""
-        advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
-        whole = Batch.of(
-            rollout,
-            advantage,
-            returns,
-            num_agents=len(self._spec.agents),
-            by_steps=self._params.update.sampling == "steps",
-        )
-        variance = explained_variance(whole.value, whole.returns, whole.weight)
-        numbers = torch.stack((variance, whole.weight.mean())).tolist()
-        shares = {"value/explained_variance": numbers[0], "optim/usable": numbers[1]}
-        size = self._group.size
-        return whole, self._group.totals({name: share / size for name, share in shares.items()})
-
-    def _minibatches(
-        self, rollout: Rollout, whole: Batch, progress: float
-    ) -> Iterator[tuple[str, Batch, float]]:
-        """Name, steps and total weight of each minibatch of all epochs that has any weight."""
-        update, vtrace = self._params.update, self._params.advantages.vtrace
-        size = self._plan.minibatch_size // len(whole.value)
-        has_changed = False
-        for epoch in range(update.update_epochs):
-            if epoch and vtrace == "epoch":
-                whole.advantage = self._corrected(rollout, whole).view_as(whole.value)
-            chosen, importance = minibatches(
-                whole.advantage, update, size, progress=progress, generator=self._generator
-            )
-            drawn, count = whole.segments(chosen), len(chosen) // size
-            totals = self._normalise(drawn, count, f"epoch {epoch + 1}")
-            for number, batch in enumerate(drawn.pieces(count)):
-                name = f"minibatch {number + 1} of epoch {epoch + 1}"
-                here = slice(number * size, (number + 1) * size)
-                if has_changed and vtrace == "minibatch":
-                    batch.advantage = self._corrected(rollout.segments(chosen[here]), batch)
-                    self._normalise(batch, 1, name)
-                if importance is not None:
-                    batch.advantage = batch.advantage * importance[here]
-                if totals[number] > 0:
-                    has_changed = True
-                    yield name, batch, totals[number]
-
-    def _normalise(self, batch: Batch, count: int, name: str) -> list[float]:
-        """Normalise advantages, as the config says; total weights of so many minibatches."""
-        scaled, totals = normalised(batch.advantage, batch.weight, count, name, self._group)
-        if self._params.update.normalise_advantages:
-            batch.advantage = scaled
-        return totals
-
-    @torch.no_grad()
-    def _corrected(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
-        """V-trace's advantages of a rollout, by the ratio to the policy as it is now."""
-        size = self._plan.minibatch_size // self._plan.accumulate // len(batch.value)
-        ratios = []
-        for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
-            part = batch.segments(chosen)
-            distribution, _ = self._evaluated(part)
-            log_prob = distribution.log_prob(part.action.flatten(0, 1))
-            log_ratio = log_prob.view_as(part.log_prob) - part.log_prob
-            ratios.append(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
-        ratio = torch.cat(ratios, 1).view_as(rollout.value)
-        ratio = ratio.masked_fill(~rollout.learnable, 1.0)
-        return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
+    def reseed(self, seed: int) -> None:
+        """Draw what is drawn from now on by another seed."""
+        self._generator.manual_seed(seed)
 
 
-def means(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Means of the numbers in several rows of the same names; none without rows."""
-    if not rows:
+def means(metrics_by_minibatch: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Means of metrics of the same names; none without minibatches."""
+    if not metrics_by_minibatch:
         return {}
-    table = torch.stack([torch.stack(list(row.values())) for row in rows])
-    return dict(zip(rows[0], table.mean(0).tolist(), strict=True))
+    table = torch.stack([torch.stack(list(each.values())) for each in metrics_by_minibatch])
+    return dict(zip(metrics_by_minibatch[0], table.mean(0).tolist(), strict=True))

@@ -9,7 +9,8 @@ from empo_core.config import ConfigPath, HumanPriorRef
 from empo_learning.entropy_params import EntropyParams
 
 LOG_RATIO_LIMIT = 10.0
-"""Ratios beyond exp of this overflow sooner than they tell anything."""
+"""Logarithms of ratios are cut to this and minus this, so that ratios stay finite: a policy that
+far from the one that acted learns nothing from its action."""
 
 
 class PpoEntropyParams(EntropyParams):
