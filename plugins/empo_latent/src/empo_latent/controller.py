@@ -139,7 +139,7 @@ class Controller:
             raise StorageError(
                 f"the plans that were saved have shape {tuple(mean.shape)} (steps, environments, "
                 f"numbers of an action), and those made here {tuple(self._mean.shape)}: go on "
-                "with the same planner.horizon, num_envs and tasks"
+                "with the same learning.horizon, num_envs and tasks"
             )
         self._mean.copy_(mean)
 

@@ -4,9 +4,9 @@ The terms of the model's loss are those of Hansen et al. 2024, eq. 3; the values
 from one-step returns of candidate actions, which are worked out once for both.
 
 **Shapes.** A batch has ``B`` sequences of ``T`` steps (axis ``time``) between ``T + 1`` moments.
-They change in one place, ``imagine``: from there on moments and sequences are one axis ``start``,
-``start = moment * B + sequence``, and candidates come before it: ``[candidate start ...]``. Heads
-of an ensemble come first.
+Wherever starts are meant, moments and sequences become one axis ``start``, in the order
+``moment * B + sequence``, and candidates come before it: ``[candidate start ...]``. Where moments
+or steps are both possible, that axis is ``place``. Heads of an ensemble come first.
 
 **Weights.** Every loss is a mean of a weight times an error; ``weights_of`` makes all of them.
 """
@@ -342,14 +342,14 @@ class Estimates(NamedTuple):
     Attributes:
         logits: Predictions.
         target: Targets of each head; the loss is the mean over several.
-        weight: Weight of each start.
+        weight: Weight of each place: of a start, or of a recorded step in the same order.
     """
 
-    logits: Float[Tensor, "head start bin"]
-    target: Float[Tensor, "head target start"]
-    weight: Float[Tensor, " start"]
+    logits: Float[Tensor, "head place bin"]
+    target: Float[Tensor, "head target place"]
+    weight: Float[Tensor, " place"]
 
-    def errors(self, model: LatentModel) -> Float[Tensor, " start"]:
+    def errors(self, model: LatentModel) -> Float[Tensor, " place"]:
         """Cross-entropy between values and their targets, mean over heads and targets."""
         logits, target = self.logits.unsqueeze(1), self.target.detach().unsqueeze(-1)
         return model.two_hot.cross_entropy(logits, target).mean((0, 1))
