@@ -303,7 +303,7 @@ def test_auxiliary_values_keep_their_discounts_order(small: Any, lab: Any) -> No
 DROPPING: list[tuple[dict[str, Any], Callable[[LatentModel, bool], Tensor]]] = [
     (
         {"value": {"dropout": 0.5}},
-        lambda model, training: model.value(normal(9, 8), training=training),
+        lambda model, training: model.logits("value", normal(9, 8), training=training),
     ),
     (
         {"value": {"dropout": 0.5}, "auxiliary": {"discounts": [0.5]}},

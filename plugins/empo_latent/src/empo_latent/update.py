@@ -103,7 +103,6 @@ def latent_rollout(
     model: LatentModel,
     start: Float[Tensor, "sequence latent"],
     sequences: SequenceBatch,
-    training: bool = False,
 ) -> Float[Tensor, "moment dynamics sequence latent"]:
     """Latents predicted along recorded actions: ``p_0 = start``, ``p_{t+1} = f_h(p_t, a_t)``.
 
@@ -111,10 +110,10 @@ def latent_rollout(
     Gradients go back to the start and to the heads.
     """
     task = sequences.task
-    latent = model.next_latent(start, sequences.action[0], task=task, training=training)
+    latent = model.next_latent(start, sequences.action[0], task=task)
     path = [start.expand_as(latent), latent]
     for action in sequences.action[1:].unbind(0):
-        latent = model.next_latent(latent, action, task=task, split=True, training=training)
+        latent = model.next_latent(latent, action, task=task, split=True)
         path.append(latent)
     return torch.stack(path)
 
@@ -520,7 +519,7 @@ class Updater:
         if self._params.encoder.average_rate is not None:
             with torch.no_grad():
                 aim = model.encode(observation, task=task, average=True)
-        predicted = latent_rollout(model, z[0], sequences, training=True)
+        predicted = latent_rollout(model, z[0], sequences)
         consistency = (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
         errors = {
             "consistency": (consistency, weights.step),

@@ -244,7 +244,7 @@ class LatentModel(nn.Module):
     ) -> Float[Tensor, "*batch latent"]:
         """The latent of each flat observation, by the encoder or its running average.
 
-        In training pictures are shifted and units dropped.
+        In training pictures are shifted.
         """
         if average and "encoder" not in self.averages:
             raise ValueError("there is no average encoder: set encoder.average_rate")
@@ -259,14 +259,13 @@ class LatentModel(nn.Module):
         *,
         task: Task | None = None,
         split: bool = False,
-        training: bool = False,
     ) -> Float[Tensor, "dynamics *_batches latent"]:
         """The next latent after an action, as each dynamics head predicts it.
 
         With ``split`` each head goes on from a latent of its own, heads first.
         """
         x = self.task_embedding.concatenated(z, task, action)
-        latent: Tensor = self.dynamics(x, split=split, training=training)
+        latent: Tensor = self.dynamics(x, split=split)
         return latent
 
     def logits(
@@ -328,13 +327,10 @@ class LatentModel(nn.Module):
         *,
         task: Task | None = None,
         network: Network = "online",
-        training: bool = False,
         heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "value *batch 1"]:
         """The value of a state, or of an action in it, by each head; see ``logits``."""
-        logits = self.logits(
-            "value", z, action, task=task, network=network, training=training, heads=heads
-        )
+        logits = self.logits("value", z, action, task=task, network=network, heads=heads)
         return self.two_hot.decode(logits)
 
     def auxiliary(
