@@ -33,9 +33,6 @@ from empo_latent.types import SequenceBatch
 from empo_learning.distributions import BoundedNormal
 from empo_learning.optimiser_moments import load_moments, moments_of
 
-MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
-"""Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
-
 
 def num_candidates(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> int:
     """Actions tried at each state: as many as params say, or the loss likes that likes most."""
@@ -628,7 +625,10 @@ class Updater:
     def _of_model(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
         """What the model's optimiser moves, and that optimiser."""
         rates, groups = self._params.optimiser, self._model.groups()
-        others = [parameter for name in MODEL_GROUPS for parameter in groups.get(name, [])]
+        elsewhere = {"encoder", "policy", "optimistic"}
+        others = [
+            weight for name, group in groups.items() if name not in elsewhere for weight in group
+        ]
         optimiser = _adam(
             [
                 {"params": groups["encoder"], "lr": rates.lr * rates.encoder_lr_scale},

@@ -383,9 +383,10 @@ class LatentModel(nn.Module):
 
     def groups(self) -> dict[str, list[Parameter]]:
         """All parameters that are trained, by what they belong to; averages are not among them."""
-        parts: dict[str, nn.Module] = {"encoder": self.encoder, "dynamics": self.dynamics}
-        parts |= {name: self.heads[name] for name in ORDER if name in self.heads}
-        groups = {name: list(part.parameters()) for name, part in parts.items()}
+        groups = {"encoder": list(self.encoder.parameters())}
         if self.task_embedding.table is not None:
             groups["task"] = [self.task_embedding.table]
+        groups["dynamics"] = list(self.dynamics.parameters())
+        for name in sorted(self.heads, key=ORDER.index):
+            groups[name] = list(self.heads[name].parameters())
         return groups
