@@ -331,8 +331,8 @@ def test_an_imitator_learns_nothing_from_random_steps() -> None:
         experience(params),
         (params.learning.horizon, params.replay.batch_size, 2, 2),
     )
-    before = {name: each.clone() for name, each in model.heads["policy"].state_dict().items()}
+    before = {name: each.clone() for name, each in model.parts["policy"].state_dict().items()}
     updater.update(replace(sequences, expert=torch.full(shape, torch.nan)), 0.5)
-    assert not differ(before, dict(model.heads["policy"].state_dict()))
+    assert not differ(before, dict(model.parts["policy"].state_dict()))
     updater.update(replace(sequences, expert=torch.zeros(shape)), 0.5)
-    assert differ(before, dict(model.heads["policy"].state_dict()))
+    assert differ(before, dict(model.parts["policy"].state_dict()))

@@ -253,7 +253,7 @@ def test_experts_at_the_bounds_are_finite() -> None:
 def test_weights_that_are_not_numbers_are_told(scene: Scene, actor: str) -> None:
     with torch.no_grad():
         scene.model.dynamics.weights[0].fill_(float("nan"))
-        scene.model.heads["policy"].weights[0].fill_(float("nan"))
+        scene.model.parts["policy"].weights[0].fill_(float("nan"))
 
     with pytest.raises(NonFiniteError, match=rf"{actor}.* environment 0.*optimiser\.lr"):
         scene.act(actor=actor)

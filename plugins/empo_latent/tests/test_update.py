@@ -211,7 +211,7 @@ def test_terminations_make_actions_worth_less(small: Any, lab: Any) -> None:
     model = lab.model(small(reward={"episodic": True}))
     z, u = torch.rand(3, 8).double(), torch.randn(3, 2).double()
     with torch.no_grad():
-        model.heads["termination"].biases[-1].fill_(1e3)
+        model.parts["termination"].biases[-1].fill_(1e3)
     worth = action_values(model, z, u, discount=DISCOUNTS[0])
     paid = model.reward(z, model.bounded(u)).squeeze(-1)
     torch.testing.assert_close(worth[0, 0], paid.expand_as(worth[0, 0]))

@@ -107,7 +107,7 @@ class LatentAlgorithm(Algorithm):
         spec = self._spec(tasks)
         model = self._model(spec, torch.Generator())
         with saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown) as state:
-            model.fit_heads(state["model"])
+            model.fit_parts(state["model"])
             model.load_state_dict(state["model"])
         return LatentPlayer(self._params, tasks, model, spec)
 

@@ -89,7 +89,7 @@ class Controller:
     def _planned(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
     ) -> ControllerOutput:
-        optimistic = explore and "optimistic" in self._model.heads
+        optimistic = explore and "optimistic" in self._model.parts
         plan = self._planner.plan(z, self._mean, task=task, explore=explore, optimistic=optimistic)
         # Copied, since compiled plans may lie where the next one will.
         self._mean.copy_(plan.mean)

@@ -589,7 +589,7 @@ class Updater:
         }
         return output.loss, metrics
 
-    def take_in_heads(self) -> None:
+    def take_in_parts(self) -> None:
         """Learn heads that the model has got since; what is known about the others stays."""
         state = self._optimiser.state
         self._weights, self._optimiser = self._of_model()
