@@ -155,14 +155,16 @@ class Planner:
         self.horizon, self.episodic, self._value_heads = horizon, episodic, value_heads
         self._discount = torch.as_tensor(discount, dtype=torch.float32, device=model.active.device)
         self._active = None if bool(model.active.all()) else model.active
-        self._refine, self._try, self._propose = self._refined, self._round, self._proposals
+        self._compiled_refine, self._compiled_round = self._refine, self._round
+        self._compiled_proposals = self._proposals
         self._compiled = compiled
         if compiled:
             compile_ = partial(torch.compile, fullgraph=True, dynamic=False)
             if model.active.is_cuda:  # One graph of all rounds replaces thousands of launches.
-                self._refine = compile_(self._refined, mode="reduce-overhead")
+                self._compiled_refine = compile_(self._refine, mode="reduce-overhead")
             else:  # All rounds together would be no faster, and take minutes to compile.
-                self._try, self._propose = compile_(self._round), compile_(self._proposals)
+                self._compiled_round = compile_(self._round)
+                self._compiled_proposals = compile_(self._proposals)
 
     def rounds(self, actions: int) -> int:
         """Number of rounds for so many numbers per action."""
@@ -223,9 +225,9 @@ class Planner:
         if self._compiled:
             # CUDA graphs may write over what they returned for the last plan.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        return self._refine(z, mean, task, noise, explore, optimistic)
+        return self._compiled_refine(z, mean, task, noise, explore, optimistic)
 
-    def _refined(
+    def _refine(
         self,
         z: Tensor,
         mean: Tensor,
@@ -242,9 +244,9 @@ class Planner:
         std = situation.masked(torch.full_like(mean, params.max_std))
         proposals, shares = None, {}
         if params.policy_plans:
-            proposals = self._propose(situation, noise.proposals, optimistic)
+            proposals = self._compiled_proposals(situation, noise.proposals, optimistic)
         for number, draws in enumerate(noise.draws, start=1):
-            result = self._try(situation, mean, std, draws, proposals)
+            result = self._compiled_round(situation, mean, std, draws, proposals)
             mean, std = result.mean, result.std
             if proposals is not None:
                 shares[f"policy/planner_policy_share_{number}"] = result.share

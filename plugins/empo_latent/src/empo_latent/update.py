@@ -46,7 +46,7 @@ class Weights(NamedTuple):
     """Weights of errors in losses; all are 0 at padding, and after the end of an episode.
 
     Attributes:
-        end: Of terminations: 1.
+        happened: Of terminations: 1.
         step: Of consistency, rewards, and values of actions: ``learning.rho ** t``.
         start: Of the policies' starts: ``imagination.rho ** s``, 0 where an episode has ended.
         value: Of values at starts: the same, but for the moment that ended an episode, which is
@@ -54,7 +54,7 @@ class Weights(NamedTuple):
         alive: 1 at starts at which the episode goes on, else 0: what targets are multiplied by.
     """
 
-    end: Float[Tensor, "time sequence"]
+    happened: Float[Tensor, "time sequence"]
     step: Float[Tensor, "time sequence"]
     start: Float[Tensor, " start"]
     value: Float[Tensor, " start"]
@@ -72,16 +72,16 @@ def weights_of(
     """
     goes_on = torch.cumprod(1 - sequences.terminated.squeeze(-1), 0)
     first = torch.ones_like(goes_on[:1])
-    happened = torch.ones_like(goes_on)
+    valid = torch.ones_like(goes_on)
     if sequences.valid is not None:
-        happened = sequences.valid.squeeze(-1)
-    alive = torch.cat([first, goes_on * happened])
-    end = alive[:-1] * happened
-    until_end = torch.cat([first, end])
+        valid = sequences.valid.squeeze(-1)
+    alive = torch.cat([first, goes_on * valid])
+    happened = alive[:-1] * valid
+    until_end = torch.cat([first, happened])
     rho = start_rho[:, None]
     return Weights(
-        end,
-        step_rho[:, None] * end,
+        happened,
+        step_rho[:, None] * happened,
         (rho * alive).flatten(),
         (rho * until_end).flatten(),
         alive.flatten(),
@@ -113,6 +113,14 @@ def latent_rollout(
         latent = model.next_latent(latent, action, task=task, split=True)
         path.append(latent)
     return torch.stack(path)
+
+
+def consistency_errors(
+    predicted: Float[Tensor, "moment dynamics sequence latent"],
+    aim: Float[Tensor, "moment sequence latent"],
+) -> Float[Tensor, "time sequence"]:
+    """``|p_{t+1} - aim_{t+1}|^2``, mean over the latent's numbers and dynamics heads."""
+    return (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
 
 
 def reward_errors(
@@ -273,7 +281,7 @@ def action_values(
     return one_step_returns(model, start, action, ask, discount=discount, task=task)
 
 
-def critic(
+def policy_critic(
     model: LatentModel,
     discount: Float[Tensor, "*per_task"],
     task: Int[Tensor, "*batch"] | None = None,
@@ -400,12 +408,12 @@ class Updater:
             "value": params.value.coef,
             "auxiliary": auxiliary.coef,
         }
-        self._weights, self._optimiser = self._of_model()
+        self._parameters, self._optimiser = self._of_model()
         optimiser, groups = params.optimiser, model.groups()
         self._policies = {name: groups[name] for name in losses}
         self._policy_optimisers = {
-            name: _adam([{"params": weights, "lr": optimiser.lr}], params, eps=optimiser.policy_eps)
-            for name, weights in self._policies.items()
+            name: _adam([{"params": group, "lr": optimiser.lr}], params, eps=optimiser.policy_eps)
+            for name, group in self._policies.items()
         }
         self._model_loss = self._compiled(self.model_loss)
         self._policy_loss = self._compiled(self.policy_loss)
@@ -427,7 +435,7 @@ class Updater:
         metrics: dict[str, Tensor]
         loss, metrics, imagined = self._model_loss(sequences)
         loss.backward()
-        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
+        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._parameters)
 
         share_done = loss.new_full((), progress)
         for name in self._losses:
@@ -456,12 +464,15 @@ class Updater:
 
         # World: encodings z, and latents predicted from z[0] along the actions that were taken.
         z, predicted, errors = self._world(sequences, weights)
-        metrics = step_metrics(errors, weights.end)
+        metrics = step_metrics(errors, weights.happened)
         metrics["value/latent_variance"] = variance(z, 1).mean()
         metrics["value/latent_disagreement"] = variance(predicted[1:], 1).mean()
 
+        # Of several dynamics heads the first says where predictions serve as latents.
+        first = predicted[:, 0]
+
         # Imagine: candidate actions of the policy at every start.
-        start = z if params.imagination.start == "encoding" else predicted[:, 0]
+        start = z if params.imagination.start == "encoding" else first
         imagined = imagine(
             model, start.detach(), weights.start, sequences, self._discounts, self._candidates
         )
@@ -484,7 +495,7 @@ class Updater:
             imagined = imagined._replace(target=returns.flatten(0, 2).movedim(0, -1))
 
         # Value: of states by the returns of candidates, or of the actions that were taken.
-        latents = predicted[:, 0] if params.value.gradient == "rollout" else z
+        latents = first if params.value.gradient == "rollout" else z
         if params.value.critic == "q":
             values = {"value": self._values_of_actions(sequences, z, latents, weights)}
         else:
@@ -517,13 +528,15 @@ class Updater:
             with torch.no_grad():
                 aim = model.encode(observation, task=task, average=True)
         predicted = latent_rollout(model, z[0], sequences)
-        consistency = (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
         errors = {
-            "consistency": (consistency, weights.step),
+            "consistency": (consistency_errors(predicted, aim), weights.step),
             "reward": (reward_errors(model, sequences, predicted), weights.step),
         }
         if model.terminates:
-            errors["termination"] = termination_errors(model, sequences, predicted), weights.end
+            errors["termination"] = (
+                termination_errors(model, sequences, predicted),
+                weights.happened,
+            )
         return z, predicted, errors
 
     def _values_of_states(
@@ -579,7 +592,7 @@ class Updater:
         loss, model, task = self._losses[name], self._model, imagined.task
         judge = None
         if loss.needs.critic:
-            judge = critic(model, imagined.discount, task, self._drawn_heads())
+            judge = policy_critic(model, imagined.discount, task, self._drawn_heads())
         distribution = model.policy(imagined.start, task=task, optimistic=name == "optimistic")
         batch = imagined.batch(with_expert=loss.needs.expert, progress=progress)
         output = loss(distribution, batch, judge)
@@ -590,9 +603,9 @@ class Updater:
         return output.loss, metrics
 
     def take_in_parts(self) -> None:
-        """Learn heads that the model has got since; what is known about the others stays."""
+        """Learn parts that the model has got since; what is known about the others stays."""
         state = self._optimiser.state
-        self._weights, self._optimiser = self._of_model()
+        self._parameters, self._optimiser = self._of_model()
         self._optimiser.state.update(state)
         if self._params.compute.compile:
             torch.compiler.reset()  # Graphs of the model as it was.
@@ -627,7 +640,10 @@ class Updater:
         rates, groups = self._params.optimiser, self._model.groups()
         elsewhere = {"encoder", "policy", "optimistic"}
         others = [
-            weight for name, group in groups.items() if name not in elsewhere for weight in group
+            parameter
+            for name, group in groups.items()
+            if name not in elsewhere
+            for parameter in group
         ]
         optimiser = _adam(
             [
@@ -638,10 +654,10 @@ class Updater:
         )
         return [*groups["encoder"], *others], optimiser
 
-    def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
+    def _step(self, optimiser: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> Tensor:
         """Cut the gradient, follow it, and say how long it was."""
         longest = self._params.optimiser.max_grad_norm
-        norm = nn.utils.clip_grad_norm_(weights, math.inf if longest is None else longest)
+        norm = nn.utils.clip_grad_norm_(parameters, math.inf if longest is None else longest)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         return norm
