@@ -238,24 +238,32 @@ def imagine(
 # --- Targets -------------------------------------------------------------------------------------
 
 
-def one_step_returns(
-    model: LatentModel,
-    start: Float[Tensor, "*batch latent"],
-    action: Float[Tensor, "*batch action"],
-    value: Callable[[Tensor], Tensor],
-    *,
-    discount: Float[Tensor, "*per_task"],
-    task: Int[Tensor, "*some"] | None,
-) -> Float[Tensor, "reward dynamics value *batch"]:
-    """``r_r(z, a) + discount * (1 - d_h) * V_e(f_h(z, a))``, by each combination of heads.
+class OneStep(NamedTuple):
+    """What a model says of one step: rewards, latents, and how likely the episode goes on."""
 
-    ``value`` says the ``V_e`` of latents, ``[value dynamics *batch 1]``.
-    """
+    reward: Float[Tensor, " reward *batch"]
+    latent: Float[Tensor, "dynamics *batch latent"]
+    goes_on: Float[Tensor, "dynamics *batch 1"]
+
+    def returns(
+        self, value: Float[Tensor, "value dynamics *batch 1"], discount: Float[Tensor, "*per_task"]
+    ) -> Float[Tensor, "reward dynamics value *batch"]:
+        """``r_r(z, a) + discount * (1 - d_h) * V_e(f_h(z, a))``, by each combination of heads."""
+        later = (self.goes_on * value).squeeze(-1).transpose(0, 1)
+        return self.reward[:, None, None] + discount * later
+
+
+def one_step(
+    model: LatentModel,
+    start: Float[Tensor, "*#batch latent"],
+    u: Float[Tensor, "*batch action"],
+    task: Int[Tensor, "*some"] | None,
+) -> OneStep:
+    """One step of every head, from starts that are repeated over axes in front of ``u``."""
+    start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
     reward = model.reward(start, action, task=task).squeeze(-1)
     latent = model.next_latent(start, action, task=task)
-    goes_on = 1 - model.termination(latent, task=task)
-    later = (goes_on * value(latent)).squeeze(-1).transpose(0, 1)
-    return reward[:, None, None] + discount * later
+    return OneStep(reward, latent, 1 - model.termination(latent, task=task))
 
 
 def action_values(
@@ -267,18 +275,20 @@ def action_values(
     task: Int[Tensor, "*some"] | None = None,
     network: Network = "online",
     heads: Int[Tensor, " chosen"] | None = None,
+    step: OneStep | None = None,
 ) -> Float[Tensor, "reward dynamics value *batch"]:
     """What actions are worth, by each combination of heads; differentiable in them.
 
-    With critic ``v`` that is the one-step return; with ``q`` the value heads say it. Of these,
-    ``heads`` are asked, or all. There is one discount, or one for each start. Starts are repeated
-    over axes in front of ``u``.
+    With critic ``v`` that is the return of one ``step``, which is made here if it has not been
+    yet; with ``q`` the value heads say it. Of these, ``heads`` are asked, or all. There is one
+    discount, or one for each start. Starts are repeated over axes in front of ``u``.
     """
     ask = partial(model.value, task=task, network=network, heads=heads)
-    start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
     if model.critic == "q":
+        start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
         return ask(start, action).squeeze(-1)[None, None]
-    return one_step_returns(model, start, action, ask, discount=discount, task=task)
+    step = one_step(model, start, u, task) if step is None else step
+    return step.returns(ask(step.latent), discount)
 
 
 def policy_critic(
@@ -478,7 +488,10 @@ class Updater:
         )
 
         # Targets: what each candidate is worth, by each combination of heads.
-        y = None
+        y = step = None
+        if params.value.critic == "v" or params.auxiliary is not None:
+            with torch.no_grad():
+                step = one_step(model, imagined.start, imagined.u, imagined.task)
         if self._reads_targets:
             with torch.no_grad():
                 y = action_values(
@@ -488,6 +501,7 @@ class Updater:
                     discount=imagined.discount,
                     task=imagined.task,
                     network=params.imagination.critic,
+                    step=step,
                 )
             metrics |= target_metrics(y)
             heads = self._drawn_heads()
@@ -502,7 +516,8 @@ class Updater:
             assert y is not None
             values = {"value": self._values_of_states(y, latents, weights, sequences.task)}
         if params.auxiliary is not None:
-            values["auxiliary"] = self._auxiliary_values(imagined, z, weights)
+            assert step is not None
+            values["auxiliary"] = self._auxiliary_values(step, imagined.task, z, weights)
         for name, estimates in values.items():
             errors[name] = estimates.errors(model), estimates.weight
             metrics |= estimates.metrics(model, "" if name == "value" else f"{name}_")
@@ -570,17 +585,17 @@ class Updater:
 
     def _auxiliary_values(
         self,
-        imagined: Imagined,
+        step: OneStep,
+        task: Int[Tensor, " start"] | None,
         z: Float[Tensor, "moment sequence latent"],
         weights: Weights,
     ) -> Estimates:
         """Values of encodings under further discounts, which only shape the encoder."""
-        model, task = self._model, imagined.task
-        ask = partial(model.auxiliary, task=task, network="target")
+        model = self._model
         with torch.no_grad():
-            start = imagined.start.expand(*imagined.u.shape[:-1], -1)
-            action = model.bounded(imagined.u, task=task)
-            y = one_step_returns(model, start, action, ask, discount=self._gammas, task=task)
+            y = step.returns(
+                model.auxiliary(step.latent, task=task, network="target"), self._gammas
+            )
             target = y.mean((0, 1, 3)).unsqueeze(1) * weights.alive
         logits = model.logits("auxiliary", z.flatten(0, 1), task=task, training=True)
         return Estimates(logits, target, weights.value)
