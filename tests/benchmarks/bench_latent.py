@@ -144,7 +144,6 @@ class Agent:
             params.planner,
             horizon=params.learning.horizon,
             discount=DISCOUNT,
-            episodic=False,
             critic=params.value.critic,
             value_heads=params.value.heads,
             compiled=params.compute.compile,

@@ -190,7 +190,7 @@ assert compiled[3] == [3] * 5, compiled[3]
 
 
 def planner(params, model, compiled):
-    kind = {"horizon": params.learning.horizon, "discount": torch.tensor([0.9]), "episodic": False}
+    kind = {"horizon": params.learning.horizon, "discount": torch.tensor([0.9])}
     return Planner(model, params.planner, **kind, value_heads=2, compiled=compiled)
 
 

@@ -247,7 +247,6 @@ def planned(options: dict[str, Any], *, explore: bool = True) -> Tensor:
         params.planner,
         horizon=params.learning.horizon,
         discount=0.9,
-        episodic=False,
         critic=params.value.critic,
         value_heads=params.value.heads,
     )

@@ -54,7 +54,6 @@ class Scene:
             params.planner,
             horizon=params.learning.horizon,
             discount=torch.full((tasks,), 0.9),
-            episodic=params.reward.episodic,
             critic=params.value.critic,
         )
         self.task = torch.tensor([0, 1, 1]) if tasks > 1 else None

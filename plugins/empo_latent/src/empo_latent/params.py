@@ -6,7 +6,7 @@ but for the demands of policy losses, which ``algorithm.py`` asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -382,6 +382,16 @@ class LatentParams(Config):
         label = "-".join(str(part) for part in parts if part is not None) or self.tasks[0].name
         more = len(self.tasks) - 1
         return f"{label}_and_{more}_more" if more else label
+
+    def discounts(self, lengths: Iterable[int]) -> list[float]:
+        """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
+        rule = self.discount
+        if self.gamma is not None:
+            return [self.gamma for _ in lengths]
+        return [
+            min(max(1 - rule.denominator / length, rule.minimum), rule.maximum)
+            for length in lengths
+        ]
 
     @field_validator("tasks")
     @classmethod
