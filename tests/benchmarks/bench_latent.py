@@ -75,6 +75,7 @@ PARTS: Mapping[str, tuple[Any, str]] = {
     "latent rollout": (update, "latent_rollout"),
     "reward loss": (update, "reward_errors"),
     "candidates": (update, "imagine"),
+    "step of candidates": (update, "one_step"),
     "targets": (update, "action_values"),
     "value loss": (update.Estimates, "errors"),
     "policy loss": (Updater, "policy_loss"),
