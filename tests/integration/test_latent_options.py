@@ -296,7 +296,7 @@ def test_an_optimistic_loss_teaches_a_policy_of_its_own_and_no_other() -> None:
     ours = learned(option, {})
     assert not differ(ours, learned({}))
     before = dict(agent(option, {})[0].named_parameters())
-    own = {name: each for name, each in ours.items() if name.startswith("heads.optimistic")}
+    own = {name: each for name, each in ours.items() if name.startswith("parts.optimistic")}
     assert own
     assert differ(own, before)
 

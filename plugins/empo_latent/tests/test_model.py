@@ -188,15 +188,15 @@ def test_averages_begin_as_their_networks(small: Any) -> None:
 @pytest.mark.parametrize(
     ("part", "affected"),
     [
-        ("heads.value", {"value"}),
+        ("parts.value", {"value"}),
         ("averages.value", {"target"}),
-        ("heads.auxiliary", {"auxiliary"}),
+        ("parts.auxiliary", {"auxiliary"}),
         ("averages.auxiliary", {"auxiliary target"}),
         ("averages.encoder", {"average"}),
-        ("heads.termination", {"termination"}),
-        ("heads.reward", {"reward"}),
-        ("heads.policy", {"mean", "log_std"}),
-        ("heads.optimistic", {"optimistic"}),
+        ("parts.termination", {"termination"}),
+        ("parts.reward", {"reward"}),
+        ("parts.policy", {"mean", "log_std"}),
+        ("parts.optimistic", {"optimistic"}),
     ],
 )
 def test_parts_have_parameters_of_their_own(

@@ -324,7 +324,7 @@ class LatentParams(Config):
     preset: Preset = Field(
         "awr",
         description="Agent, i.e. what all parameters are where none are given: with the policy "
-        "loss awr or svg, TD-MPC2 as published, or seed, the first design.",
+        "loss awr or svg, TD-MPC2 as published, or seed, the choices of the first design.",
     )
     size: Size = Field(
         "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
