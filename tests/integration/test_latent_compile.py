@@ -72,7 +72,7 @@ def made(compiled, **options):
     model = LatentModel(params, vector.spec, generator=generator, optimistic=True)
     with torch.no_grad():  # Heads that say 0 hide what follows them; so do ends of episodes.
         for name, weight in model.named_parameters():
-            if not name.startswith("heads.termination."):
+            if not name.startswith("parts.termination."):
                 weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
     discounts = torch.tensor([0.9, 0.8])[: len(params.tasks)]
     return params, vector.spec, model, Updater(model, losses, params, discounts), discounts
@@ -190,7 +190,7 @@ assert compiled[3] == [3] * 5, compiled[3]
 
 
 def planner(params, model, compiled):
-    kind = {"horizon": params.learning.horizon, "discount": torch.tensor([0.9]), "episodic": False}
+    kind = {"horizon": params.learning.horizon, "discount": torch.tensor([0.9])}
     return Planner(model, params.planner, **kind, value_heads=2, compiled=compiled)
 
 

@@ -247,7 +247,6 @@ def planned(options: dict[str, Any], *, explore: bool = True) -> Tensor:
         params.planner,
         horizon=params.learning.horizon,
         discount=0.9,
-        episodic=False,
         critic=params.value.critic,
         value_heads=params.value.heads,
     )
@@ -297,7 +296,7 @@ def test_an_optimistic_loss_teaches_a_policy_of_its_own_and_no_other() -> None:
     ours = learned(option, {})
     assert not differ(ours, learned({}))
     before = dict(agent(option, {})[0].named_parameters())
-    own = {name: each for name, each in ours.items() if name.startswith("heads.optimistic")}
+    own = {name: each for name, each in ours.items() if name.startswith("parts.optimistic")}
     assert own
     assert differ(own, before)
 
@@ -331,8 +330,8 @@ def test_an_imitator_learns_nothing_from_random_steps() -> None:
         experience(params),
         (params.learning.horizon, params.replay.batch_size, 2, 2),
     )
-    before = {name: each.clone() for name, each in model.heads["policy"].state_dict().items()}
+    before = {name: each.clone() for name, each in model.parts["policy"].state_dict().items()}
     updater.update(replace(sequences, expert=torch.full(shape, torch.nan)), 0.5)
-    assert not differ(before, dict(model.heads["policy"].state_dict()))
+    assert not differ(before, dict(model.parts["policy"].state_dict()))
     updater.update(replace(sequences, expert=torch.zeros(shape)), 0.5)
-    assert differ(before, dict(model.heads["policy"].state_dict()))
+    assert differ(before, dict(model.parts["policy"].state_dict()))

@@ -86,8 +86,8 @@ def random_model(params: LatentParams, spec: MultiTaskSpec = TWO_TASKS) -> Laten
         for weight in model.parameters():
             weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
         # After some steps, not after all, episodes seem to end.
-        assert "termination" in model.heads
-        model.heads["termination"].biases[-1].sub_(1.0)
+        assert "termination" in model.parts
+        model.parts["termination"].biases[-1].sub_(1.0)
     return model
 
 
@@ -290,8 +290,8 @@ def test_averages_follow_by_their_rates_and_nothing_else() -> None:
     Watched(model, params).update(experience(), 0.0)
 
     pairs = {
-        "averages.value.": ("heads.value.", 0.25),
-        "averages.auxiliary.": ("heads.auxiliary.", 0.25),
+        "averages.value.": ("parts.value.", 0.25),
+        "averages.auxiliary.": ("parts.auxiliary.", 0.25),
         "averages.encoder.": ("encoder.", 0.5),
     }
     seen, now = set(), kept(model)

@@ -182,12 +182,13 @@ def cross_entropy_reference(
     model: LatentModel, logits: Float[Tensor, " bin"], y: Float[Tensor, ""]
 ) -> float:
     """That of one number, all of which lies on the two bins next to its symlog."""
-    centres: list[float] = model.two_hot.centres.tolist()
+    bins = model.two_hot
+    width = (bins.high - bins.low) / (bins.number - 1)
+    centres = [bins.low + width * number for number in range(bins.number)]
     place = math.copysign(math.log1p(abs(float(y))), float(y))
     place = min(max(place, centres[0]), centres[-1])
     scores: list[float] = logits.tolist()
     top = max(scores)
     normaliser = top + math.log(sum(math.exp(score - top) for score in scores))
-    width = centres[1] - centres[0]
     nearness = [max(0.0, 1 - abs(place - centre) / width) for centre in centres]
     return sum(share * (normaliser - score) for share, score in zip(nearness, scores, strict=True))

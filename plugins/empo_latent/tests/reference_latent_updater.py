@@ -50,7 +50,7 @@ class PerCandidate(nn.Module):
 def loop_model(model: LatentModel, candidates: int) -> LatentModel:
     """A copy of a model that loops over heads and values starts for each candidate."""
     copied = reference_model(model)
-    copied.heads["value"] = PerCandidate(copied.heads["value"], candidates)
+    copied.parts["value"] = PerCandidate(copied.parts["value"], candidates)
     return copied
 
 
@@ -102,7 +102,7 @@ class LoopUpdater:
     def _follow(self) -> None:
         """Let averages of the values' weights follow."""
         pairs = (
-            self._model.heads["value"].parameters(),
+            self._model.parts["value"].parameters(),
             self._model.averages["value"].parameters(),
         )
         for online, average in zip(*pairs, strict=True):

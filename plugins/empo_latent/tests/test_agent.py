@@ -18,9 +18,8 @@ from empo_latent.environments.task_vector import TaskVector
 from empo_latent.modelfile import load_model, save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planner import discounts, planner_of
+from empo_latent.planner import planner_of
 from empo_latent.player import LatentPlayer
-from empo_latent.types import MultiTaskSpec
 
 TASKS = [
     {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 200}},
@@ -90,8 +89,7 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
     model = LatentModel(params, vector.spec, generator=torch.Generator().manual_seed(1))
     save_model(tmp_path / "model", model, params, vector.spec)
     agent = player_of(tmp_path / "model").agent()
-    rates = torch.tensor(discounts(params, vector.spec))
-    planner = planner_of(model, params, rates, compiled=False)
+    planner = planner_of(model, params, vector.spec, compiled=False)
     controller = Controller(model, planner, envs=1, device="cpu")
     seen, first, expected = vector.start(3), np.ones(1, bool), []
     torch.manual_seed(2)
@@ -137,25 +135,16 @@ def test_what_an_agent_cannot_act_on_is_refused(saved: Path) -> None:
 
 
 def test_discounts_follow_the_length_of_episodes_unless_given() -> None:
-    spec = MultiTaskSpec(
-        words=1,
-        pictures=False,
-        shape=(1,),
-        actions=1,
-        active=((True,),) * 4,
-        tasks=("a", "b", "c", "d"),
-        action_repeats=(1,) * 4,
-        episode_lengths=(20, 200, 500, 5000),
-    )
+    lengths = (20, 200, 500, 5000)
 
-    found = discounts(LatentParams.model_validate(PARAMS), spec)
+    found = LatentParams.model_validate(PARAMS).discounts(lengths)
 
     assert found == pytest.approx([0.95, 0.975, 0.99, 0.995])
     given = LatentParams.model_validate({**PARAMS, "gamma": 0.5})
-    assert discounts(given, spec) == [0.5] * 4
+    assert given.discounts(lengths) == [0.5] * 4
     rule = {"denominator": 10.0, "minimum": 0.6, "maximum": 0.97}
     ours = LatentParams.model_validate({**PARAMS, "discount": rule})
-    assert discounts(ours, spec) == pytest.approx([0.6, 0.95, 0.97, 0.97])
+    assert ours.discounts(lengths) == pytest.approx([0.6, 0.95, 0.97, 0.97])
     with pytest.raises(ValueError, match=r"discount: .*gamma"):
         LatentParams.model_validate({**PARAMS, "discount": rule, "gamma": 0.5})
     with pytest.raises(ValueError, match=r"minimum \(0.99\) .*maximum \(0.9\)"):

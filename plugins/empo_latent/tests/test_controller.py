@@ -54,7 +54,6 @@ class Scene:
             params.planner,
             horizon=params.learning.horizon,
             discount=torch.full((tasks,), 0.9),
-            episodic=params.reward.episodic,
             critic=params.value.critic,
         )
         self.task = torch.tensor([0, 1, 1]) if tasks > 1 else None
@@ -253,7 +252,7 @@ def test_experts_at_the_bounds_are_finite() -> None:
 def test_weights_that_are_not_numbers_are_told(scene: Scene, actor: str) -> None:
     with torch.no_grad():
         scene.model.dynamics.weights[0].fill_(float("nan"))
-        scene.model.heads["policy"].weights[0].fill_(float("nan"))
+        scene.model.parts["policy"].weights[0].fill_(float("nan"))
 
     with pytest.raises(NonFiniteError, match=rf"{actor}.* environment 0.*optimiser\.lr"):
         scene.act(actor=actor)

@@ -108,7 +108,6 @@ class Place:
             self.params.planner,
             horizon=2,
             discount=torch.tensor(GAMMAS[:tasks]),
-            episodic=True,
             critic=self.params.value.critic,
         )
 

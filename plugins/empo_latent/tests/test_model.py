@@ -68,14 +68,14 @@ def answers(model: LatentModel, task: Tensor | None = None, **options: Any) -> d
         "mean": policy.mean,
         "log_std": policy.log_std,
     }
-    if "termination" in model.heads:
+    if "termination" in model.parts:
         said["termination"] = model.logits("termination", after, task=task)[0]
-    if "auxiliary" in model.heads:
+    if "auxiliary" in model.parts:
         said["auxiliary"] = model.auxiliary(after, task=task)
         said["auxiliary target"] = model.auxiliary(after, task=task, network="target")
     if "encoder" in model.averages:
         said["average"] = model.encode(observation, task=task, average=True)
-    if "optimistic" in model.heads:
+    if "optimistic" in model.parts:
         said["optimistic"] = model.policy(z, task=task, optimistic=True).mean
     return said
 
@@ -159,10 +159,10 @@ def test_averages_follow_their_networks_at_their_rates(small: Any, lab: Any, hea
     }
     model = lab.model(small(**groups))
     pairs = (
-        (model.heads["value"], model.averages["value"], 0.1),
-        (model.heads["auxiliary"], model.averages["auxiliary"], 0.1),
+        (model.parts["value"], model.averages["value"], 0.1),
+        (model.parts["auxiliary"], model.averages["auxiliary"], 0.1),
         (model.encoder, model.averages["encoder"], 0.3),
-        (model.heads["policy"], model.averages["policy"], 0.6),
+        (model.parts["policy"], model.averages["policy"], 0.6),
     )
     before = [[p.clone() for p in average.parameters()] for _, average, _ in pairs]
     online = [parameter.clone() for group in model.groups().values() for parameter in group]
@@ -188,15 +188,15 @@ def test_averages_begin_as_their_networks(small: Any) -> None:
 @pytest.mark.parametrize(
     ("part", "affected"),
     [
-        ("heads.value", {"value"}),
+        ("parts.value", {"value"}),
         ("averages.value", {"target"}),
-        ("heads.auxiliary", {"auxiliary"}),
+        ("parts.auxiliary", {"auxiliary"}),
         ("averages.auxiliary", {"auxiliary target"}),
         ("averages.encoder", {"average"}),
-        ("heads.termination", {"termination"}),
-        ("heads.reward", {"reward"}),
-        ("heads.policy", {"mean", "log_std"}),
-        ("heads.optimistic", {"optimistic"}),
+        ("parts.termination", {"termination"}),
+        ("parts.reward", {"reward"}),
+        ("parts.policy", {"mean", "log_std"}),
+        ("parts.optimistic", {"optimistic"}),
     ],
 )
 def test_parts_have_parameters_of_their_own(
@@ -230,7 +230,7 @@ def test_weights_depend_on_the_generator_alone_and_optional_parts_draw_last(smal
 def test_the_second_policy_begins_on_its_own(small: Any) -> None:
     model = fresh(small(), optimistic=True)
 
-    one, other = model.heads["policy"].weights, model.heads["optimistic"].weights
+    one, other = model.parts["policy"].weights, model.parts["optimistic"].weights
 
     assert not any(map(torch.equal, one, other))
 
@@ -286,7 +286,7 @@ def test_auxiliary_values_keep_their_discounts_order(small: Any, lab: Any) -> No
     """The output for the second discount says 3 in symlog space, the others nothing."""
     groups = {"auxiliary": {"discounts": [0.1, 0.5, 0.9]}}
     model = lab.model(small(**groups, bins={"number": 21}))
-    last = model.heads["auxiliary"]
+    last = model.parts["auxiliary"]
     with torch.no_grad():
         last.weights[-1].zero_()
         last.biases[-1].zero_()
@@ -303,7 +303,7 @@ def test_auxiliary_values_keep_their_discounts_order(small: Any, lab: Any) -> No
 DROPPING: list[tuple[dict[str, Any], Callable[[LatentModel, bool], Tensor]]] = [
     (
         {"value": {"dropout": 0.5}},
-        lambda model, training: model.value(normal(9, 8), training=training),
+        lambda model, training: model.logits("value", normal(9, 8), training=training),
     ),
     (
         {"value": {"dropout": 0.5}, "auxiliary": {"discounts": [0.5]}},
@@ -338,11 +338,11 @@ def test_the_policy_s_spread_stays_within_its_bounds(small: Any, lab: Any) -> No
     model = lab.model(small(policy={"min_log_std": -3.0, "max_log_std": 1.0}))
     z = normal(400, 8)
     with torch.no_grad():
-        model.heads["policy"].weights[-1].mul_(5)
+        model.parts["policy"].weights[-1].mul_(5)
 
     policy = model.policy(z)
 
-    raw_mean, raw = model.heads["policy"](z)[0].chunk(2, -1)
+    raw_mean, raw = model.parts["policy"](z)[0].chunk(2, -1)
     torch.testing.assert_close(policy.log_std, -3 + 0.5 * 4 * (raw.tanh() + 1))
     torch.testing.assert_close(policy.mean, raw_mean)
     assert policy.log_std.min() < -2.9

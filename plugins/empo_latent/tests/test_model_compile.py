@@ -60,7 +60,7 @@ action, task, heads = torch.rand(4, 3, 2), torch.tensor([0, 1, 0]), torch.tensor
 
 def losses(training):
     z = model.encode(observation, task=task, training=training)
-    after = model.next_latent(z, action, task=task, training=training)
+    after = model.next_latent(z, action, task=task)
     later = model.next_latent(after, action, task=task, split=True)
     policy = model.policy(z, task=task)
 

@@ -108,6 +108,8 @@ DESIGN = {
             "reduction": "min",
             "normaliser": "running_scale",
             "temperature": {"rule": "fixed", "value": 1},
+            # That of TD-MPC2, before ``tanh`` ("existing entropy coefficient", section 5).
+            "entropy": {"coef": 1e-4, "jacobian": 0},
         },
     },
     # Cross-entropies of all candidates, at the encodings that targets are made at (section 3).

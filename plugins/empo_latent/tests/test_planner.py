@@ -33,6 +33,7 @@ class Field(NamedTuple):
     wall: float = 10.0
     worth: float = 0.0
     optimism: float = 0.3
+    terminates: bool = False
 
     def _goal(self, task: Tensor | None) -> Tensor:
         return self.goals[0] if task is None else self.goals[task]
@@ -96,8 +97,12 @@ def few(**options: Any) -> PlannerParams:
     return PlannerParams(**{**defaults, **options})
 
 
-def planner(world: Field, params: PlannerParams, **options: Any) -> Planner:
-    return Planner(world, params, **{"horizon": 3, "discount": 0.9, "episodic": False, **options})
+def planner(
+    world: Field, params: PlannerParams, *, episodic: bool = False, **options: Any
+) -> Planner:
+    if episodic:
+        world = world._replace(terminates=True)
+    return Planner(world, params, **{"horizon": 3, "discount": 0.9, **options})
 
 
 def start(envs: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -220,7 +225,6 @@ def test_plans_in_a_learned_model_equal_those_of_plain_loops(small: Small, criti
             params.planner,
             horizon=2,
             discount=torch.tensor([0.9, 0.8]),
-            episodic=True,
             critic=params.value.critic,
             value_heads=3,
         )

@@ -51,7 +51,7 @@ with torch.no_grad():
 
 def planner(compiled):
     return Planner(
-        model, params.planner, horizon=horizon, discount=torch.tensor([0.9, 0.8]), episodic=True,
+        model, params.planner, horizon=horizon, discount=torch.tensor([0.9, 0.8]),
         critic=critic, value_heads=2, compiled=compiled,
     )
 

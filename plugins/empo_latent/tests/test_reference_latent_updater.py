@@ -67,7 +67,6 @@ def updated(
         params.planner,
         horizon=3,
         discount=0.9,
-        episodic=params.reward.episodic,
         value_heads=3,
     )
     with torch.no_grad():

@@ -16,7 +16,14 @@ from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams, ValueParams
 from empo_latent.types import SequenceBatch
-from empo_latent.update import Imagined, Updater, action_values, bootstrapped, critic, weights_of
+from empo_latent.update import (
+    Imagined,
+    Updater,
+    action_values,
+    bootstrapped,
+    policy_critic,
+    weights_of,
+)
 
 GAMMAS = (0.9, 0.5)
 DISCOUNTS = torch.tensor(GAMMAS).double()
@@ -137,8 +144,8 @@ def test_weights_follow_what_happened(lab: Any) -> None:
     rho = torch.tensor([1.0, 0.5, 0.25])
     weights = weights_of(sequences, rho, torch.tensor([1.0, 0.1, 0.01, 0.001]))
     # Columns: goes on, ends in the first step, ends in the last, is padded after one.
-    assert weights.end.tolist() == [[1, 1, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]]
-    torch.testing.assert_close(weights.step, rho[:, None] * weights.end)
+    assert weights.happened.tolist() == [[1, 1, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]]
+    torch.testing.assert_close(weights.step, rho[:, None] * weights.happened)
     alive = torch.tensor([[1.0, 1, 1, 1], [1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 0, 0]])
     value = torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]])
     by_moment = torch.tensor([1.0, 0.1, 0.01, 0.001])[:, None]
@@ -174,7 +181,7 @@ def test_the_critic_has_the_slope_of_its_values_and_leaves_the_model_alone(
     model = lab.model(params, tasks=2)
     task, z = torch.tensor([0, 1]), torch.rand(2, 8).double()
     u = torch.randn(3, 2, 2).double()
-    judge = critic(model, DISCOUNTS, task)
+    judge = policy_critic(model, DISCOUNTS, task)
     with torch.no_grad():
         slope = torch.func.grad(lambda u: judge(z, u).mean(-1).sum())(u)
     assert all(weight.grad is None for weight in model.parameters())
@@ -211,7 +218,7 @@ def test_terminations_make_actions_worth_less(small: Any, lab: Any) -> None:
     model = lab.model(small(reward={"episodic": True}))
     z, u = torch.rand(3, 8).double(), torch.randn(3, 2).double()
     with torch.no_grad():
-        model.heads["termination"].biases[-1].fill_(1e3)
+        model.parts["termination"].biases[-1].fill_(1e3)
     worth = action_values(model, z, u, discount=DISCOUNTS[0])
     paid = model.reward(z, model.bounded(u)).squeeze(-1)
     torch.testing.assert_close(worth[0, 0], paid.expand_as(worth[0, 0]))

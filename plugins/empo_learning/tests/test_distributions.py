@@ -178,13 +178,3 @@ def test_it_expands_to_more_starts() -> None:
     u = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(1)).double()
     assert torch.equal(many.log_prob(u), one.log_prob(u))
     assert torch.equal(many.bounded(u), one.bounded(u))
-
-
-def test_a_detached_one_is_the_same_constant() -> None:
-    one = BoundedNormal(
-        LOC.clone().requires_grad_(), LOG_STD.clone().requires_grad_(), bound="clip"
-    )
-    constant = one.detach()
-    assert not constant.log_prob(LOC).requires_grad
-    assert torch.equal(constant.log_prob(LOC), one.log_prob(LOC).detach())
-    assert constant.bound == "clip"

@@ -11,7 +11,7 @@ from empo_latent.controller import Controller
 from empo_latent.environments.tasks import ActionBounds
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import Actor, LatentParams
-from empo_latent.planner import discounts, planner_of
+from empo_latent.planner import planner_of
 from empo_latent.types import MultiTaskSpec
 from empo_learning.agent import observation_row
 
@@ -23,7 +23,7 @@ class LatentAgent(Agent):
         self, model: LatentModel, params: LatentParams, spec: MultiTaskSpec, task: int
     ) -> None:
         """Act in task number ``task`` of ``spec.tasks``."""
-        planner = planner_of(model, params, torch.tensor(discounts(params, spec)), compiled=False)
+        planner = planner_of(model, params, spec, compiled=False)
         self._controller = Controller(model, planner, envs=1, device="cpu")
         self._spec, self._task = spec, task
         self._tasks = torch.tensor([task]) if len(spec.tasks) > 1 else None

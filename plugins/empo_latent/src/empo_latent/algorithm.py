@@ -23,7 +23,7 @@ from empo_latent.learner import LatentLearner, RunComponents
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planner import discounts, planner_of
+from empo_latent.planner import planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult, evaluation_rows, newest_videos
@@ -107,7 +107,7 @@ class LatentAlgorithm(Algorithm):
         spec = self._spec(tasks)
         model = self._model(spec, torch.Generator())
         with saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown) as state:
-            model.fit_heads(state["model"])
+            model.fit_parts(state["model"])
             model.load_state_dict(state["model"])
         return LatentPlayer(self._params, tasks, model, spec)
 
@@ -125,7 +125,9 @@ class LatentAlgorithm(Algorithm):
             "tasks": list(spec.tasks),
             "numbers per observation": spec.words,
             "numbers per action": spec.actions,
-            "discounts": [round(discount, 6) for discount in discounts(self._params, spec)],
+            "discounts": [
+                round(discount, 6) for discount in self._params.discounts(spec.episode_lengths)
+            ],
             "parameters": sum(sizes.values()),
             **{f"parameters of {name}": size for name, size in sizes.items()},
             "candidates per state": num_candidates(self._params, losses),
@@ -142,8 +144,8 @@ class LatentAlgorithm(Algorithm):
         device = torch.device(params.compute.device)
         weights = torch.Generator().manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
         model = self._model(spec, weights).to(device)
-        rates = torch.tensor(discounts(params, spec), device=device)
-        planner = planner_of(model, params, rates, compiled=params.compute.compile)
+        rates = torch.tensor(params.discounts(spec.episode_lengths), device=device)
+        planner = planner_of(model, params, spec, compiled=params.compute.compile)
         updater = Updater(model, losses, params, rates)
         return RunComponents(
             model=model,

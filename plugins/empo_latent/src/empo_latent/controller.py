@@ -89,7 +89,7 @@ class Controller:
     def _planned(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
     ) -> ControllerOutput:
-        optimistic = explore and "optimistic" in self._model.heads
+        optimistic = explore and "optimistic" in self._model.parts
         plan = self._planner.plan(z, self._mean, task=task, explore=explore, optimistic=optimistic)
         # Copied, since compiled plans may lie where the next one will.
         self._mean.copy_(plan.mean)
@@ -139,7 +139,7 @@ class Controller:
             raise StorageError(
                 f"the plans that were saved have shape {tuple(mean.shape)} (steps, environments, "
                 f"numbers of an action), and those made here {tuple(self._mean.shape)}: go on "
-                "with the same planner.horizon, num_envs and tasks"
+                "with the same learning.horizon, num_envs and tasks"
             )
         self._mean.copy_(mean)
 

@@ -22,7 +22,7 @@ from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import Evaluation, evaluate_actors, score_of
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planner import Planner, discounts
+from empo_latent.planner import Planner
 from empo_latent.replay import Replay
 from empo_latent.update import Updater
 from empo_learning.episode_returns import EpisodeReturns
@@ -207,7 +207,7 @@ class LatentLearner(Learner):
                 parts.tasks,
                 episodes=episodes,
                 seed=seed_of(seed),
-                discounts=discounts(self._params, parts.vector.spec),
+                discounts=self._params.discounts(parts.vector.spec.episode_lengths),
                 device=self._params.compute.device,
                 videos=videos,
             )
@@ -251,8 +251,8 @@ class LatentLearner(Learner):
             (steps, {actor: Evaluation.from_dict(data) for actor, data in by_actor.items()})
             for steps, by_actor in state["evaluations"]
         ]
-        if parts.model.fit_heads(state["model"]):
-            self._take_in_heads()
+        if parts.model.fit_parts(state["model"]):
+            self._parts.updater.take_in_parts()
         parts.model.load_state_dict(state["model"])
         parts.updater.load_state_dict(state["updater"])
         parts.controller.load_state_dict(state["controller"])
@@ -348,7 +348,7 @@ class LatentLearner(Learner):
             generator=torch.Generator().manual_seed(seed_of(stream(self._seed, Stream.WEIGHTS, 1))),
             probability=1 / (self.steps + 1) if self.updates_made else None,
         )
-        self._take_in_heads()
+        self._parts.updater.take_in_parts()
         log.log(
             logging.WARNING if self.updates_made else logging.INFO,
             "an episode of %s terminated, the first one in %d steps and %d updates: the model "
@@ -357,11 +357,6 @@ class LatentLearner(Learner):
             self.steps,
             self.updates_made,
         )
-
-    def _take_in_heads(self) -> None:
-        """Train and ask the termination head, which the model has got since it was made."""
-        self._parts.planner.episodic = True
-        self._parts.updater.take_in_heads()
 
     def _update(self) -> None:
         self._owed_updates -= 1

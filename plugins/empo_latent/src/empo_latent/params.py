@@ -6,7 +6,7 @@ but for the demands of policy losses, which ``algorithm.py`` asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -324,7 +324,7 @@ class LatentParams(Config):
     preset: Preset = Field(
         "awr",
         description="Agent, i.e. what all parameters are where none are given: with the policy "
-        "loss awr or svg, TD-MPC2 as published, or seed, the first design.",
+        "loss awr or svg, TD-MPC2 as published, or seed, the choices of the first design.",
     )
     size: Size = Field(
         "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
@@ -382,6 +382,16 @@ class LatentParams(Config):
         label = "-".join(str(part) for part in parts if part is not None) or self.tasks[0].name
         more = len(self.tasks) - 1
         return f"{label}_and_{more}_more" if more else label
+
+    def discounts(self, lengths: Iterable[int]) -> list[float]:
+        """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
+        rule = self.discount
+        if self.gamma is not None:
+            return [self.gamma for _ in lengths]
+        return [
+            min(max(1 - rule.denominator / length, rule.minimum), rule.maximum)
+            for length in lengths
+        ]
 
     @field_validator("tasks")
     @classmethod

@@ -124,7 +124,6 @@ class Planner:
 
     Attributes:
         horizon: Steps of a plan.
-        episodic: Whether the model knows where episodes end.
     """
 
     def __init__(
@@ -134,7 +133,6 @@ class Planner:
         *,
         horizon: int,
         discount: float | Tensor,
-        episodic: bool,
         critic: Literal["v", "q"] = "v",
         value_heads: int = 1,
         compiled: bool = False,
@@ -146,23 +144,24 @@ class Planner:
             params: How many are tried, and how.
             horizon: Steps of a plan.
             discount: Per step; one number, or one per task.
-            episodic: Whether the model knows where episodes end.
             critic: Whether its values are of states, or of actions in them.
             value_heads: Number of its value heads.
             compiled: Whether to compile what follows the drawing of random numbers.
         """
         self._model, self._params, self._critic = model, params, critic
-        self.horizon, self.episodic, self._value_heads = horizon, episodic, value_heads
+        self.horizon, self._value_heads = horizon, value_heads
         self._discount = torch.as_tensor(discount, dtype=torch.float32, device=model.active.device)
         self._active = None if bool(model.active.all()) else model.active
-        self._refine, self._try, self._propose = self._refined, self._round, self._proposals
+        self._compiled_refine, self._compiled_round = self._refine, self._round
+        self._compiled_proposals = self._proposals
         self._compiled = compiled
         if compiled:
             compile_ = partial(torch.compile, fullgraph=True, dynamic=False)
             if model.active.is_cuda:  # One graph of all rounds replaces thousands of launches.
-                self._refine = compile_(self._refined, mode="reduce-overhead")
+                self._compiled_refine = compile_(self._refine, mode="reduce-overhead")
             else:  # All rounds together would be no faster, and take minutes to compile.
-                self._try, self._propose = compile_(self._round), compile_(self._proposals)
+                self._compiled_round = compile_(self._round)
+                self._compiled_proposals = compile_(self._proposals)
 
     def rounds(self, actions: int) -> int:
         """Number of rounds for so many numbers per action."""
@@ -223,9 +222,9 @@ class Planner:
         if self._compiled:
             # CUDA graphs may write over what they returned for the last plan.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        return self._refine(z, mean, task, noise, explore, optimistic)
+        return self._compiled_refine(z, mean, task, noise, explore, optimistic)
 
-    def _refined(
+    def _refine(
         self,
         z: Tensor,
         mean: Tensor,
@@ -242,9 +241,9 @@ class Planner:
         std = situation.masked(torch.full_like(mean, params.max_std))
         proposals, shares = None, {}
         if params.policy_plans:
-            proposals = self._propose(situation, noise.proposals, optimistic)
+            proposals = self._compiled_proposals(situation, noise.proposals, optimistic)
         for number, draws in enumerate(noise.draws, start=1):
-            result = self._try(situation, mean, std, draws, proposals)
+            result = self._compiled_round(situation, mean, std, draws, proposals)
             mean, std = result.mean, result.std
             if proposals is not None:
                 shares[f"policy/planner_policy_share_{number}"] = result.share
@@ -318,7 +317,7 @@ class Planner:
             total = total + weight * (reward if split else reward.unsqueeze(1))
             latent = model.next_latent(latent, action, task=task, split=split)
             weight = weight * situation.discount
-            if self.episodic:
+            if model.terminates:
                 weight = weight * (1 - model.termination(latent, task=task).squeeze(-1))
             actions.append(action)
         bootstrap = weight * self._value(situation, latent)  # [value dynamics env plan]
@@ -364,27 +363,15 @@ def _metrics(best: Tensor, drift: Tensor, std: Tensor) -> dict[str, Tensor]:
 
 
 def planner_of(
-    model: LatentModel, params: LatentParams, rates: Float[Tensor, " task"], *, compiled: bool
+    model: LatentModel, params: LatentParams, spec: MultiTaskSpec, *, compiled: bool
 ) -> Planner:
-    """The planner of a run, with its discounts per task."""
+    """The planner of a run in such tasks."""
     return Planner(
         model,
         params.planner,
         horizon=params.learning.horizon,
-        discount=rates,
-        episodic=model.terminates,
+        discount=torch.tensor(params.discounts(spec.episode_lengths)),
         critic=params.value.critic,
         value_heads=params.value.heads,
         compiled=compiled,
     )
-
-
-def discounts(params: LatentParams, spec: MultiTaskSpec) -> list[float]:
-    """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
-    gamma, rule = params.gamma, params.discount
-    if gamma is not None:
-        return [gamma] * len(spec.tasks)
-    return [
-        min(max(1 - rule.denominator / length, rule.minimum), rule.maximum)
-        for length in spec.episode_lengths
-    ]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
@@ -16,7 +15,7 @@ from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import Evaluation, evaluate_actors
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planner import discounts, planner_of
+from empo_latent.planner import planner_of
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import save_videos
 
@@ -76,8 +75,7 @@ class LatentPlayer(EpisodePlayer):
 
     def evaluations(self, *, episodes: int, seed: int, videos: int = 0) -> list[Evaluation]:
         """So many episodes of each task by each actor."""
-        rates = discounts(self._params, self._spec)
-        planner = planner_of(self._model, self._params, torch.tensor(rates), compiled=False)
+        planner = planner_of(self._model, self._params, self._spec, compiled=False)
         evaluations = evaluate_actors(
             self._model,
             planner,
@@ -85,7 +83,7 @@ class LatentPlayer(EpisodePlayer):
             self._tasks,
             episodes=episodes,
             seed=seed,
-            discounts=rates,
+            discounts=self._params.discounts(self._spec.episode_lengths),
             device="cpu",
             videos=videos,
         )

@@ -62,6 +62,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
                 "reduction": "min",
                 "normaliser": "running_scale",
                 "temperature": {"rule": "fixed", "value": 1.0},
+                "entropy": {"coef": 1e-4, "jacobian": 0.0},
             },
         },
         "value": {"average": "cross_entropy", "gradient": "encoder"},
@@ -69,5 +70,5 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     },
 }
 """Agents, each with what it needs whatever its size. ``tdmpc2`` is the agent of Hansen et al. 2024
-as published, as far as that differs from the defaults; ``seed`` the first design of this agent to
-the letter, but for the gradient of AWR (``docs/explanation/latent_agent.md``)."""
+as published, as far as that differs from the defaults; ``seed`` the choices of this agent's first
+design, where there are options for them; ``docs/explanation/latent_agent.md`` says what differs."""

@@ -4,9 +4,9 @@ The terms of the model's loss are those of Hansen et al. 2024, eq. 3; the values
 from one-step returns of candidate actions, which are worked out once for both.
 
 **Shapes.** A batch has ``B`` sequences of ``T`` steps (axis ``time``) between ``T + 1`` moments.
-They change in one place, ``imagine``: from there on moments and sequences are one axis ``start``,
-``start = moment * B + sequence``, and candidates come before it: ``[candidate start ...]``. Heads
-of an ensemble come first.
+Wherever starts are meant, moments and sequences become one axis ``start``, in the order
+``moment * B + sequence``, and candidates come before it: ``[candidate start ...]``. Where moments
+or steps are both possible, that axis is ``place``. Heads of an ensemble come first.
 
 **Weights.** Every loss is a mean of a weight times an error; ``weights_of`` makes all of them.
 """
@@ -33,9 +33,6 @@ from empo_latent.types import SequenceBatch
 from empo_learning.distributions import BoundedNormal
 from empo_learning.optimiser_moments import load_moments, moments_of
 
-MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
-"""Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
-
 
 def num_candidates(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> int:
     """Actions tried at each state: as many as params say, or the loss likes that likes most."""
@@ -49,7 +46,7 @@ class Weights(NamedTuple):
     """Weights of errors in losses; all are 0 at padding, and after the end of an episode.
 
     Attributes:
-        end: Of terminations: 1.
+        happened: Of terminations: 1.
         step: Of consistency, rewards, and values of actions: ``learning.rho ** t``.
         start: Of the policies' starts: ``imagination.rho ** s``, 0 where an episode has ended.
         value: Of values at starts: the same, but for the moment that ended an episode, which is
@@ -57,7 +54,7 @@ class Weights(NamedTuple):
         alive: 1 at starts at which the episode goes on, else 0: what targets are multiplied by.
     """
 
-    end: Float[Tensor, "time sequence"]
+    happened: Float[Tensor, "time sequence"]
     step: Float[Tensor, "time sequence"]
     start: Float[Tensor, " start"]
     value: Float[Tensor, " start"]
@@ -75,16 +72,16 @@ def weights_of(
     """
     goes_on = torch.cumprod(1 - sequences.terminated.squeeze(-1), 0)
     first = torch.ones_like(goes_on[:1])
-    happened = torch.ones_like(goes_on)
+    valid = torch.ones_like(goes_on)
     if sequences.valid is not None:
-        happened = sequences.valid.squeeze(-1)
-    alive = torch.cat([first, goes_on * happened])
-    end = alive[:-1] * happened
-    until_end = torch.cat([first, end])
+        valid = sequences.valid.squeeze(-1)
+    alive = torch.cat([first, goes_on * valid])
+    happened = alive[:-1] * valid
+    until_end = torch.cat([first, happened])
     rho = start_rho[:, None]
     return Weights(
-        end,
-        step_rho[:, None] * end,
+        happened,
+        step_rho[:, None] * happened,
         (rho * alive).flatten(),
         (rho * until_end).flatten(),
         alive.flatten(),
@@ -103,7 +100,6 @@ def latent_rollout(
     model: LatentModel,
     start: Float[Tensor, "sequence latent"],
     sequences: SequenceBatch,
-    training: bool = False,
 ) -> Float[Tensor, "moment dynamics sequence latent"]:
     """Latents predicted along recorded actions: ``p_0 = start``, ``p_{t+1} = f_h(p_t, a_t)``.
 
@@ -111,12 +107,20 @@ def latent_rollout(
     Gradients go back to the start and to the heads.
     """
     task = sequences.task
-    latent = model.next_latent(start, sequences.action[0], task=task, training=training)
+    latent = model.next_latent(start, sequences.action[0], task=task)
     path = [start.expand_as(latent), latent]
     for action in sequences.action[1:].unbind(0):
-        latent = model.next_latent(latent, action, task=task, split=True, training=training)
+        latent = model.next_latent(latent, action, task=task, split=True)
         path.append(latent)
     return torch.stack(path)
+
+
+def consistency_errors(
+    predicted: Float[Tensor, "moment dynamics sequence latent"],
+    aim: Float[Tensor, "moment sequence latent"],
+) -> Float[Tensor, "time sequence"]:
+    """``|p_{t+1} - aim_{t+1}|^2``, mean over the latent's numbers and dynamics heads."""
+    return (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
 
 
 def reward_errors(
@@ -234,24 +238,32 @@ def imagine(
 # --- Targets -------------------------------------------------------------------------------------
 
 
-def one_step_returns(
-    model: LatentModel,
-    start: Float[Tensor, "*batch latent"],
-    action: Float[Tensor, "*batch action"],
-    value: Callable[[Tensor], Tensor],
-    *,
-    discount: Float[Tensor, "*per_task"],
-    task: Int[Tensor, "*some"] | None,
-) -> Float[Tensor, "reward dynamics value *batch"]:
-    """``r_r(z, a) + discount * (1 - d_h) * V_e(f_h(z, a))``, by each combination of heads.
+class OneStep(NamedTuple):
+    """What a model says of one step: rewards, latents, and how likely the episode goes on."""
 
-    ``value`` says the ``V_e`` of latents, ``[value dynamics *batch 1]``.
-    """
+    reward: Float[Tensor, " reward *batch"]
+    latent: Float[Tensor, "dynamics *batch latent"]
+    goes_on: Float[Tensor, "dynamics *batch 1"]
+
+    def returns(
+        self, value: Float[Tensor, "value dynamics *batch 1"], discount: Float[Tensor, "*per_task"]
+    ) -> Float[Tensor, "reward dynamics value *batch"]:
+        """``r_r(z, a) + discount * (1 - d_h) * V_e(f_h(z, a))``, by each combination of heads."""
+        later = (self.goes_on * value).squeeze(-1).transpose(0, 1)
+        return self.reward[:, None, None] + discount * later
+
+
+def one_step(
+    model: LatentModel,
+    start: Float[Tensor, "*#batch latent"],
+    u: Float[Tensor, "*batch action"],
+    task: Int[Tensor, "*some"] | None,
+) -> OneStep:
+    """One step of every head, from starts that are repeated over axes in front of ``u``."""
+    start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
     reward = model.reward(start, action, task=task).squeeze(-1)
     latent = model.next_latent(start, action, task=task)
-    goes_on = 1 - model.termination(latent, task=task)
-    later = (goes_on * value(latent)).squeeze(-1).transpose(0, 1)
-    return reward[:, None, None] + discount * later
+    return OneStep(reward, latent, 1 - model.termination(latent, task=task))
 
 
 def action_values(
@@ -263,21 +275,23 @@ def action_values(
     task: Int[Tensor, "*some"] | None = None,
     network: Network = "online",
     heads: Int[Tensor, " chosen"] | None = None,
+    step: OneStep | None = None,
 ) -> Float[Tensor, "reward dynamics value *batch"]:
     """What actions are worth, by each combination of heads; differentiable in them.
 
-    With critic ``v`` that is the one-step return; with ``q`` the value heads say it. Of these,
-    ``heads`` are asked, or all. There is one discount, or one for each start. Starts are repeated
-    over axes in front of ``u``.
+    With critic ``v`` that is the return of one ``step``, which is made here if it has not been
+    yet; with ``q`` the value heads say it. Of these, ``heads`` are asked, or all. There is one
+    discount, or one for each start. Starts are repeated over axes in front of ``u``.
     """
     ask = partial(model.value, task=task, network=network, heads=heads)
-    start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
     if model.critic == "q":
+        start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
         return ask(start, action).squeeze(-1)[None, None]
-    return one_step_returns(model, start, action, ask, discount=discount, task=task)
+    step = one_step(model, start, u, task) if step is None else step
+    return step.returns(ask(step.latent), discount)
 
 
-def critic(
+def policy_critic(
     model: LatentModel,
     discount: Float[Tensor, "*per_task"],
     task: Int[Tensor, "*batch"] | None = None,
@@ -342,14 +356,14 @@ class Estimates(NamedTuple):
     Attributes:
         logits: Predictions.
         target: Targets of each head; the loss is the mean over several.
-        weight: Weight of each start.
+        weight: Weight of each place: of a start, or of a recorded step in the same order.
     """
 
-    logits: Float[Tensor, "head start bin"]
-    target: Float[Tensor, "head target start"]
-    weight: Float[Tensor, " start"]
+    logits: Float[Tensor, "head place bin"]
+    target: Float[Tensor, "head target place"]
+    weight: Float[Tensor, " place"]
 
-    def errors(self, model: LatentModel) -> Float[Tensor, " start"]:
+    def errors(self, model: LatentModel) -> Float[Tensor, " place"]:
         """Cross-entropy between values and their targets, mean over heads and targets."""
         logits, target = self.logits.unsqueeze(1), self.target.detach().unsqueeze(-1)
         return model.two_hot.cross_entropy(logits, target).mean((0, 1))
@@ -404,12 +418,12 @@ class Updater:
             "value": params.value.coef,
             "auxiliary": auxiliary.coef,
         }
-        self._weights, self._optimiser = self._of_model()
+        self._parameters, self._optimiser = self._of_model()
         optimiser, groups = params.optimiser, model.groups()
         self._policies = {name: groups[name] for name in losses}
         self._policy_optimisers = {
-            name: _adam([{"params": weights, "lr": optimiser.lr}], params, eps=optimiser.policy_eps)
-            for name, weights in self._policies.items()
+            name: _adam([{"params": group, "lr": optimiser.lr}], params, eps=optimiser.policy_eps)
+            for name, group in self._policies.items()
         }
         self._model_loss = self._compiled(self.model_loss)
         self._policy_loss = self._compiled(self.policy_loss)
@@ -431,7 +445,7 @@ class Updater:
         metrics: dict[str, Tensor]
         loss, metrics, imagined = self._model_loss(sequences)
         loss.backward()
-        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
+        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._parameters)
 
         share_done = loss.new_full((), progress)
         for name in self._losses:
@@ -460,18 +474,24 @@ class Updater:
 
         # World: encodings z, and latents predicted from z[0] along the actions that were taken.
         z, predicted, errors = self._world(sequences, weights)
-        metrics = step_metrics(errors, weights.end)
+        metrics = step_metrics(errors, weights.happened)
         metrics["value/latent_variance"] = variance(z, 1).mean()
         metrics["value/latent_disagreement"] = variance(predicted[1:], 1).mean()
 
+        # Of several dynamics heads the first says where predictions serve as latents.
+        first = predicted[:, 0]
+
         # Imagine: candidate actions of the policy at every start.
-        start = z if params.imagination.start == "encoding" else predicted[:, 0]
+        start = z if params.imagination.start == "encoding" else first
         imagined = imagine(
             model, start.detach(), weights.start, sequences, self._discounts, self._candidates
         )
 
         # Targets: what each candidate is worth, by each combination of heads.
-        y = None
+        y = step = None
+        if params.value.critic == "v" or params.auxiliary is not None:
+            with torch.no_grad():
+                step = one_step(model, imagined.start, imagined.u, imagined.task)
         if self._reads_targets:
             with torch.no_grad():
                 y = action_values(
@@ -481,6 +501,7 @@ class Updater:
                     discount=imagined.discount,
                     task=imagined.task,
                     network=params.imagination.critic,
+                    step=step,
                 )
             metrics |= target_metrics(y)
             heads = self._drawn_heads()
@@ -488,14 +509,15 @@ class Updater:
             imagined = imagined._replace(target=returns.flatten(0, 2).movedim(0, -1))
 
         # Value: of states by the returns of candidates, or of the actions that were taken.
-        latents = predicted[:, 0] if params.value.gradient == "rollout" else z
+        latents = first if params.value.gradient == "rollout" else z
         if params.value.critic == "q":
             values = {"value": self._values_of_actions(sequences, z, latents, weights)}
         else:
             assert y is not None
             values = {"value": self._values_of_states(y, latents, weights, sequences.task)}
         if params.auxiliary is not None:
-            values["auxiliary"] = self._auxiliary_values(imagined, z, weights)
+            assert step is not None
+            values["auxiliary"] = self._auxiliary_values(step, imagined.task, z, weights)
         for name, estimates in values.items():
             errors[name] = estimates.errors(model), estimates.weight
             metrics |= estimates.metrics(model, "" if name == "value" else f"{name}_")
@@ -520,14 +542,16 @@ class Updater:
         if self._params.encoder.average_rate is not None:
             with torch.no_grad():
                 aim = model.encode(observation, task=task, average=True)
-        predicted = latent_rollout(model, z[0], sequences, training=True)
-        consistency = (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
+        predicted = latent_rollout(model, z[0], sequences)
         errors = {
-            "consistency": (consistency, weights.step),
+            "consistency": (consistency_errors(predicted, aim), weights.step),
             "reward": (reward_errors(model, sequences, predicted), weights.step),
         }
         if model.terminates:
-            errors["termination"] = termination_errors(model, sequences, predicted), weights.end
+            errors["termination"] = (
+                termination_errors(model, sequences, predicted),
+                weights.happened,
+            )
         return z, predicted, errors
 
     def _values_of_states(
@@ -561,17 +585,17 @@ class Updater:
 
     def _auxiliary_values(
         self,
-        imagined: Imagined,
+        step: OneStep,
+        task: Int[Tensor, " start"] | None,
         z: Float[Tensor, "moment sequence latent"],
         weights: Weights,
     ) -> Estimates:
         """Values of encodings under further discounts, which only shape the encoder."""
-        model, task = self._model, imagined.task
-        ask = partial(model.auxiliary, task=task, network="target")
+        model = self._model
         with torch.no_grad():
-            start = imagined.start.expand(*imagined.u.shape[:-1], -1)
-            action = model.bounded(imagined.u, task=task)
-            y = one_step_returns(model, start, action, ask, discount=self._gammas, task=task)
+            y = step.returns(
+                model.auxiliary(step.latent, task=task, network="target"), self._gammas
+            )
             target = y.mean((0, 1, 3)).unsqueeze(1) * weights.alive
         logits = model.logits("auxiliary", z.flatten(0, 1), task=task, training=True)
         return Estimates(logits, target, weights.value)
@@ -583,7 +607,7 @@ class Updater:
         loss, model, task = self._losses[name], self._model, imagined.task
         judge = None
         if loss.needs.critic:
-            judge = critic(model, imagined.discount, task, self._drawn_heads())
+            judge = policy_critic(model, imagined.discount, task, self._drawn_heads())
         distribution = model.policy(imagined.start, task=task, optimistic=name == "optimistic")
         batch = imagined.batch(with_expert=loss.needs.expert, progress=progress)
         output = loss(distribution, batch, judge)
@@ -593,10 +617,10 @@ class Updater:
         }
         return output.loss, metrics
 
-    def take_in_heads(self) -> None:
-        """Learn heads that the model has got since; what is known about the others stays."""
+    def take_in_parts(self) -> None:
+        """Learn parts that the model has got since; what is known about the others stays."""
         state = self._optimiser.state
-        self._weights, self._optimiser = self._of_model()
+        self._parameters, self._optimiser = self._of_model()
         self._optimiser.state.update(state)
         if self._params.compute.compile:
             torch.compiler.reset()  # Graphs of the model as it was.
@@ -629,7 +653,13 @@ class Updater:
     def _of_model(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
         """What the model's optimiser moves, and that optimiser."""
         rates, groups = self._params.optimiser, self._model.groups()
-        others = [parameter for name in MODEL_GROUPS for parameter in groups.get(name, [])]
+        elsewhere = {"encoder", "policy", "optimistic"}
+        others = [
+            parameter
+            for name, group in groups.items()
+            if name not in elsewhere
+            for parameter in group
+        ]
         optimiser = _adam(
             [
                 {"params": groups["encoder"], "lr": rates.lr * rates.encoder_lr_scale},
@@ -639,10 +669,10 @@ class Updater:
         )
         return [*groups["encoder"], *others], optimiser
 
-    def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
+    def _step(self, optimiser: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> Tensor:
         """Cut the gradient, follow it, and say how long it was."""
         longest = self._params.optimiser.max_grad_norm
-        norm = nn.utils.clip_grad_norm_(weights, math.inf if longest is None else longest)
+        norm = nn.utils.clip_grad_norm_(parameters, math.inf if longest is None else longest)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         return norm

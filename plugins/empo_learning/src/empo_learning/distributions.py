@@ -123,12 +123,6 @@ class BoundedNormal(Distribution):
             active=None if self.active is None else self.active.expand(shape),
         )
 
-    def detach(self) -> BoundedNormal:
-        """The same as a constant."""
-        return type(self)(
-            self.loc.detach(), self.log_std.detach(), bound=self.bound, active=self.active
-        )
-
     def _summed(self, terms: Float[Tensor, "*sample action"]) -> Float[Tensor, "*sample"]:
         if self.active is not None:
             terms = terms.masked_fill(~self.active, 0.0)
@@ -137,7 +131,7 @@ class BoundedNormal(Distribution):
 
 @register_kl(BoundedNormal, BoundedNormal)  # type: ignore[no-untyped-call, untyped-decorator]
 def _kl(p: BoundedNormal, q: BoundedNormal) -> Float[Tensor, "*batch"]:
-    """``KL(one || other)`` of ``u``."""
+    """``KL(p || q)`` of ``u``."""
     wider = q.log_std - p.log_std
     distance = ((p.loc - q.loc) * torch.exp(-q.log_std)).square()
     return p._summed(wider + 0.5 * ((-2 * wider).exp() + distance - 1))

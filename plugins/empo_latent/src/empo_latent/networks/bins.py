@@ -23,6 +23,7 @@ def symexp(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 class TwoHot(nn.Module):
     """Numbers as distributions over bins that are evenly spaced in symlog space.
 
+    The encoding of a number weighs the two bins next to its symlog, by how near they are.
     The expectation is taken in symlog space: a mixture of encodings decodes to the symexp of the
     mean symlog, not to the mean.
     """
@@ -38,17 +39,6 @@ class TwoHot(nn.Module):
         places = torch.arange(params.number) - 0.5 * (params.number - 1)
         self.register_buffer("_places", places, persistent=False)
 
-    @property
-    def centres(self) -> Float[Tensor, " bin"]:
-        """The symlog that each bin stands for."""
-        return self._middle + self._width * self._places
-
-    def encode(self, y: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch bin"]:
-        """The weights of all bins: all is on the two next to ``symlog(y)``."""
-        index, weight = self._neighbours(y)
-        empty = weight.new_zeros(*y.shape[:-1], self.number)
-        return empty.scatter(-1, index, weight)
-
     def decode(self, logits: Float[Tensor, "*batch bin"]) -> Float[Tensor, "*batch 1"]:
         """``symexp`` of the expected symlog."""
         place = F.softmax(logits, -1) @ self._places
@@ -57,7 +47,7 @@ class TwoHot(nn.Module):
     def cross_entropy(
         self, logits: Float[Tensor, "*#batch bin"], y: Float[Tensor, "*#batch 1"]
     ) -> Float[Tensor, "*batch"]:
-        """``-sum_k encode(y)_k log softmax(logits)_k``; the arguments broadcast."""
+        """``-sum_k encoding(y)_k log softmax(logits)_k``; the arguments broadcast."""
         index, weight = self._neighbours(y)
         shape = (logits[..., :1] + y).shape[:-1]
         near = logits.expand(*shape, self.number).gather(-1, index.expand(*shape, 2))

@@ -57,14 +57,14 @@ class Encoder(nn.Module):
         *,
         training: bool = False,
     ) -> Float[Tensor, "*batch latent"]:
-        """The latent of each observation; ``training`` shifts pictures and drops units out."""
+        """The latent of each observation; ``training`` shifts pictures."""
         if self.convolutions is not None:
             inputs = self.convolutions(observation, training=training)
         else:
             inputs = observation.to(next(self.perceptron.parameters()).dtype)
         if embedding is not None:
             inputs = torch.cat([inputs, embedding.expand(*inputs.shape[:-1], -1)], -1)
-        latent: Tensor = self.perceptron(inputs, training=training)[0]
+        latent: Tensor = self.perceptron(inputs)[0]
         return latent
 
 

@@ -23,20 +23,21 @@ from empo_learning.distributions import BoundedNormal
 
 Task: TypeAlias = Int[Tensor, "..."]
 """Ids of tasks; the shape broadcasts against the axes of what they are about."""
-Head: TypeAlias = Literal["reward", "value", "policy", "termination", "auxiliary", "optimistic"]
-"""Names of heads, ensembles of perceptrons that read a latent; the last three are optional."""
+Part: TypeAlias = Literal["reward", "value", "policy", "termination", "auxiliary", "optimistic"]
+"""Names of ensembles of perceptrons that read a latent, whose members are heads; the last three
+are optional."""
 Network = Literal["online", "target"]
 """Values as they are learned, or their running average, from which targets are made."""
 EMBEDDING_BOUND = 0.02
 """Greatest absolute number of embeddings at first."""
-ORDER: tuple[Head, ...] = ("reward", "termination", "value", "auxiliary", "policy", "optimistic")
-"""Heads in the order of the groups of parameters."""
+ORDER: tuple[Part, ...] = ("reward", "termination", "value", "auxiliary", "policy", "optimistic")
+"""Parts in the order of the groups of parameters."""
 MISSING: Mapping[str, str] = {
     "termination": "nothing has terminated so far: set reward.episodic to true",
     "auxiliary": "there are no auxiliary values: set auxiliary",
     "optimistic": "there is no optimistic policy: set optimistic_loss",
 }
-"""Why an optional head does not exist, and what to do."""
+"""Why an optional part does not exist, and what to do."""
 
 
 class TaskEmbedding(nn.Module):
@@ -133,35 +134,35 @@ class LatentModel(nn.Module):
         self.encoder = Encoder(
             params.encoder, latents, spec, embedding=self.task_embedding.size, generator=generator
         )
-        self.dynamics = self._head(
+        self.dynamics = self._part(
             latents.size,
             actions=actions,
             heads=latents.heads,
             final=partial(simnorm, group=latents.group),
             generator=generator,
         )
-        head = partial(self._head, generator=generator)
-        heads: dict[str, nn.Module] = {
-            "reward": head(bins, actions=actions, heads=params.reward.heads, zero_output=True),
-            "value": head(
+        part = partial(self._part, generator=generator)
+        parts: dict[str, nn.Module] = {
+            "reward": part(bins, actions=actions, heads=params.reward.heads, zero_output=True),
+            "value": part(
                 bins,
                 actions=actions if value.critic == "q" else 0,
                 heads=value.heads,
                 dropout=value.dropout,
                 zero_output=True,
             ),
-            "policy": head(2 * actions),
+            "policy": part(2 * actions),
         }
         rates = {"value": value.target_rate}
         if params.reward.episodic:
-            heads["termination"] = head(1, zero_output=True)
+            parts["termination"] = part(1, zero_output=True)
         if params.auxiliary is not None:
             number = len(params.auxiliary.discounts)
-            heads["auxiliary"] = head(bins, heads=number, dropout=value.dropout, zero_output=True)
+            parts["auxiliary"] = part(bins, heads=number, dropout=value.dropout, zero_output=True)
             rates["auxiliary"] = value.target_rate
         if optimistic:
-            heads["optimistic"] = head(2 * actions)
-        self.heads = nn.ModuleDict(heads)
+            parts["optimistic"] = part(2 * actions)
+        self.parts = nn.ModuleDict(parts)
         if params.policy.average_rate is not None:
             rates["policy"] = params.policy.average_rate
         if average_rate is not None:
@@ -171,7 +172,7 @@ class LatentModel(nn.Module):
             {name: copy.deepcopy(self._online(name)).requires_grad_(False) for name in rates}
         )
 
-    def _head(
+    def _part(
         self,
         outputs: int,
         *,
@@ -197,33 +198,33 @@ class LatentModel(nn.Module):
 
     def _online(self, name: str) -> nn.Module:
         """The network that a running average follows."""
-        return self.encoder if name == "encoder" else self.heads[name]
+        return self.encoder if name == "encoder" else self.parts[name]
 
     @property
     def terminates(self) -> bool:
-        """True if a head learns where episodes end; otherwise none ends by itself."""
-        return "termination" in self.heads
+        """True if a part learns where episodes end; otherwise none ends by itself."""
+        return "termination" in self.parts
 
     def add_termination(
         self, *, generator: torch.Generator, probability: float | None = None
     ) -> None:
-        """Make the head that learns where episodes end; nothing if there is one.
+        """Make the part that learns where episodes end; nothing if there is one.
 
         Args:
             generator: Draws the weights.
-            probability: How likely each step ends the episode as long as the head has learned
+            probability: How likely each step ends the episode as long as the part has learned
                 nothing; None: 1/2.
         """
         if self.terminates:
             return
-        head = self._head(1, zero_output=True, generator=generator)
+        part = self._part(1, zero_output=True, generator=generator)
         if probability is not None:
-            nn.init.constant_(head.biases[-1], math.log(probability) - math.log1p(-probability))
-        self.heads["termination"] = head.to(self.active.device)
+            nn.init.constant_(part.biases[-1], math.log(probability) - math.log1p(-probability))
+        self.parts["termination"] = part.to(self.active.device)
 
-    def fit_heads(self, weights: Mapping[str, Tensor]) -> bool:
-        """Make the termination head if weights to be loaded have one; whether it was made."""
-        has_one = any(name.startswith("heads.termination.") for name in weights)
+    def fit_parts(self, weights: Mapping[str, Tensor]) -> bool:
+        """Make the termination part if weights to be loaded have one; whether it was made."""
+        has_one = any(name.startswith("parts.termination.") for name in weights)
         if self.terminates or not has_one:
             return False
         self.add_termination(generator=torch.Generator())
@@ -244,7 +245,7 @@ class LatentModel(nn.Module):
     ) -> Float[Tensor, "*batch latent"]:
         """The latent of each flat observation, by the encoder or its running average.
 
-        In training pictures are shifted and units dropped.
+        In training pictures are shifted.
         """
         if average and "encoder" not in self.averages:
             raise ValueError("there is no average encoder: set encoder.average_rate")
@@ -259,19 +260,18 @@ class LatentModel(nn.Module):
         *,
         task: Task | None = None,
         split: bool = False,
-        training: bool = False,
     ) -> Float[Tensor, "dynamics *_batches latent"]:
         """The next latent after an action, as each dynamics head predicts it.
 
         With ``split`` each head goes on from a latent of its own, heads first.
         """
         x = self.task_embedding.concatenated(z, task, action)
-        latent: Tensor = self.dynamics(x, split=split, training=training)
+        latent: Tensor = self.dynamics(x, split=split)
         return latent
 
     def logits(
         self,
-        head: Head,
+        part: Part,
         z: Float[Tensor, "*batch latent"],
         action: Float[Tensor, "*#batch action"] | None = None,
         *,
@@ -280,10 +280,10 @@ class LatentModel(nn.Module):
         training: bool = False,
         heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "head *batch output"]:
-        """Outputs of a head's networks: log-probabilities of bins, or log-odds of termination.
+        """Outputs of the heads of a part: log-probabilities of bins, or log-odds of termination.
 
         Args:
-            head: Which head: ``reward``, ``value``, ``termination`` or ``auxiliary``. A step's
+            part: Which part: ``reward``, ``value``, ``termination`` or ``auxiliary``. A step's
                 termination is read from the latent that it led to.
             z: Latents.
             action: Actions in them, for ``reward``, and for ``value`` where the critic is ``q``;
@@ -291,16 +291,17 @@ class LatentModel(nn.Module):
             task: Which task it is.
             network: Whether the networks are asked or their running average.
             training: Whether there is dropout; averages never have any.
-            heads: Which networks of the ensemble are evaluated; None: all.
+            heads: Which heads are evaluated; None: all.
         """
-        if head not in self.heads:
-            raise ValueError(MISSING[head])
-        acts = head == "reward" or (head == "value" and self.critic == "q")
+        if part not in self.parts:
+            raise ValueError(MISSING[part])
+        acts = part == "reward" or (part == "value" and self.critic == "q")
         if acts and action is None:
             raise ValueError("critic 'q' values actions: say which, beside the latents")
         x = self.task_embedding.concatenated(z, task, action if acts else None)
-        part = self.averages[head] if network == "target" else self.heads[head]
-        logits: Tensor = part(x, training=training and network == "online", heads=heads)
+        networks = self.averages if network == "target" else self.parts
+        online = network == "online"
+        logits: Tensor = networks[part](x, training=training and online, heads=heads)
         return logits
 
     def reward(
@@ -317,7 +318,7 @@ class LatentModel(nn.Module):
         self, next_z: Float[Tensor, "*batch latent"], *, task: Task | None = None
     ) -> Float[Tensor, "*batch 1"]:
         """Probability that the step which led to ``next_z`` ended the episode; 0 if none may."""
-        if "termination" not in self.heads:
+        if "termination" not in self.parts:
             return next_z.new_zeros(*next_z.shape[:-1], 1)
         return self.logits("termination", next_z, task=task)[0].sigmoid()
 
@@ -328,13 +329,10 @@ class LatentModel(nn.Module):
         *,
         task: Task | None = None,
         network: Network = "online",
-        training: bool = False,
         heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "value *batch 1"]:
         """The value of a state, or of an action in it, by each head; see ``logits``."""
-        logits = self.logits(
-            "value", z, action, task=task, network=network, training=training, heads=heads
-        )
+        logits = self.logits("value", z, action, task=task, network=network, heads=heads)
         return self.two_hot.decode(logits)
 
     def auxiliary(
@@ -360,13 +358,13 @@ class LatentModel(nn.Module):
         With ``average`` that of the policy's running average, where there is one, which proposes
         candidates.
         """
-        head: Head = "optimistic" if optimistic else "policy"
-        if head not in self.heads:
-            raise ValueError(MISSING[head])
-        networks = self.averages if average and head in self.averages else self.heads
+        part: Part = "optimistic" if optimistic else "policy"
+        if part not in self.parts:
+            raise ValueError(MISSING[part])
+        networks = self.averages if average and part in self.averages else self.parts
         # Tasks' embeddings belong to the model, which policies leave alone.
         x = self.task_embedding.concatenated(z, task, constant_task=True)
-        loc, raw = networks[head](x)[0].chunk(2, -1)
+        loc, raw = networks[part](x)[0].chunk(2, -1)
         low, high = self._params.policy.min_log_std, self._params.policy.max_log_std
         log_std = low + 0.5 * (high - low) * (raw.tanh() + 1)
         return BoundedNormal(loc, log_std, active=self.task_embedding.used(task))
@@ -387,9 +385,10 @@ class LatentModel(nn.Module):
 
     def groups(self) -> dict[str, list[Parameter]]:
         """All parameters that are trained, by what they belong to; averages are not among them."""
-        parts: dict[str, nn.Module] = {"encoder": self.encoder, "dynamics": self.dynamics}
-        parts |= {name: self.heads[name] for name in ORDER if name in self.heads}
-        groups = {name: list(part.parameters()) for name, part in parts.items()}
+        groups = {"encoder": list(self.encoder.parameters())}
         if self.task_embedding.table is not None:
             groups["task"] = [self.task_embedding.table]
+        groups["dynamics"] = list(self.dynamics.parameters())
+        for name in sorted(self.parts, key=ORDER.index):
+            groups[name] = list(self.parts[name].parameters())
         return groups
