@@ -31,8 +31,8 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.loop import Loop, saved_state
 from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
-from empo_phase2.blind_spots import doubts
 from empo_phase2.compare import Comparison, solve, solver_for
+from empo_phase2.doubts import doubts
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.inspection import inspect
 from empo_phase2.learner import Learner

@@ -1,4 +1,4 @@
-"""What a run does not know: situations never entered, X_h at its floor, values off their targets.
+"""What a run does not know: situations never entered, and those where X_h is at its floor.
 
 A *situation* is a state with a number of remaining steps (``experience.TimedStates``). A situation
 is *known* that was entered, or could have followed on what was recorded.
@@ -6,9 +6,8 @@ is *known* that was entered, or could have followed on what was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,17 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.trees import StateDict
-from empo_core.types import Quantity, WorldSpec
+from empo_core.types import WorldSpec
 from empo_learning.saved_state import tensor_like
 from empo_phase2.experience import Block, States, TimedStates
 from empo_phase2.quantities import Quantities, blocks
 from empo_phase2.replay import Replay
-from empo_phase2.targets import BatchTargets, collect, encode
+from empo_phase2.targets import collect, encode
 from empo_worlds.row_table import RowTable
-
-if TYPE_CHECKING:
-    from empo_phase2.compare import Comparison
-    from empo_phase2.learner import Learner
 
 MOST_ENTERED = 4_000_000
 """Further situations are not remembered: their fingerprints would take too much memory."""
@@ -39,10 +34,6 @@ AT_ONCE = 4096
 """Transitions that are read at the same time."""
 TOLERATED = 0.01
 """Share of situations that may never have been entered without a warning."""
-WORST_MISFIT = 0.25
-"""Distance from targets, relative to their size, above which nothing was learned yet."""
-WORST_GAP = 0.1
-"""Error of V_r at the start, relative to the right value, above which results are wrong."""
 
 
 class EnteredSituations:
@@ -136,48 +127,6 @@ class BlindSpots:
             f"{', and '.join(parts)}: values there are guesses, and so is what follows from them; "
             f"train longer (algorithm.params.total_steps), or explore more.{after}"
         )
-
-
-def doubts(
-    learner: Learner, comparison: Comparison | None, describe: Callable[[Tensor], str]
-) -> Iterator[str]:
-    """Quantities far from their targets, a wrong value at the start, and blind spots.
-
-    Args:
-        learner: The learner at the end of its run.
-        comparison: Its comparisons with the right values, if there were any.
-        describe: Shows a state row.
-    """
-    # Samples scatter around what is learned, however well it is.
-    if learner.targets is not None and learner.is_exact:
-        for quantity in learner.fits:
-            misfit = misfit_of(learner, quantity, learner.targets)
-            if misfit > WORST_MISFIT:
-                yield (
-                    f"{quantity} is still off its targets by {misfit:.0%} on average, so "
-                    "results mean little: train longer (algorithm.params.total_steps), or "
-                    "raise or leave out algorithm.params.optimiser.lr"
-                )
-    if comparison is not None and comparison.history:
-        off = comparison.history[-1][1]["Compare/V_r_root_rel"]
-        if off > WORST_GAP:
-            yield (
-                f"V_r at the start is {off:.0%} off the right value: train longer "
-                "(algorithm.params.total_steps)"
-            )
-    if len(learner.replay):
-        spots = blind_spots(learner.replay, learner.entered, learner.values, learner.replay.device)
-        if warning := spots.warning(learner.values.spec, describe):
-            yield warning
-
-
-@torch.no_grad()
-def misfit_of(learner: Learner, quantity: Quantity, targets: BatchTargets) -> float:
-    """Mean distance of a quantity from its targets in a batch, relative to their mean size."""
-    query, target, weight = learner.regression_batch(quantity, targets)
-    away = (learner.networks[quantity](query) - target).abs()
-    size = torch.where(weight > 0, target.abs() * weight, 0.0).sum()
-    return float(torch.where(weight > 0, away * weight, 0.0).sum() / size.clamp(min=1e-12))
 
 
 @torch.no_grad()

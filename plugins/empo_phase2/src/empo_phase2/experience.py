@@ -54,7 +54,7 @@ class States:
         return States(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
 
-def steps_after(steps_left: Int[Tensor, "*many"], spec: WorldSpec) -> Int[Tensor, "*many"]:
+def steps_after(steps_left: Int[Tensor, "*batch"], spec: WorldSpec) -> Int[Tensor, "*batch"]:
     """Remaining steps after one more; without a horizon no step is ever counted down."""
     return steps_left if spec.horizon is None else steps_left - 1
 

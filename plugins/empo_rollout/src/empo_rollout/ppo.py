@@ -491,5 +491,5 @@ def means(metrics_by_minibatch: Sequence[Mapping[str, Tensor]]) -> dict[str, flo
     """Means of metrics of the same names; none without minibatches."""
     if not metrics_by_minibatch:
         return {}
-    table = torch.stack([torch.stack(list(each.values())) for each in metrics_by_minibatch])
+    table = torch.stack([torch.stack([*row.values()]) for row in metrics_by_minibatch])
     return dict(zip(metrics_by_minibatch[0], table.mean(0).tolist(), strict=True))
