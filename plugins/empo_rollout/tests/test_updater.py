@@ -626,10 +626,17 @@ def test_the_closed_form_says_what_it_cannot_do(
 
 
 def test_the_closed_form_replaces_no_other_loss(scene: Any) -> None:
+    class Descendant(Ppo):
+        """May compute anything."""
+
     made = scene(update={"gradient": "closed-form"})
     policy = made.policy()
     plan = made.plan(HORIZON, SEGMENTS, ALL)
-    for losses in ([(Entropy(), 1.0)], [(Recording(policy), 1.0)], [(ppo(), 0.5)]):
+    other: PolicyLoss
+    for other, factor in (
+        (Entropy(), 1.0), (Recording(policy), 1.0), (Descendant(PpoParams()), 1.0), (ppo(), 0.5),
+    ):  # fmt: skip
+        losses = [(other, factor)]
         with pytest.raises(ConfigError, match=r"update\.gradient: .*'ppo' of weight 1"):
             updater(made, policy, plan, losses)
 

@@ -48,9 +48,11 @@ class Ppo(PolicyLoss):
 
     Attributes:
         params: The parameters.
+        has_closed_form: True: ``ClosedForm`` computes the gradient; not inherited by subclasses.
     """
 
     takes = RecordedBatch
+    has_closed_form = True
 
     def __init__(self, params: PpoParams) -> None:
         super().__init__()
@@ -157,7 +159,10 @@ def require_learnable(
 def _only_ppo(losses: Sequence[tuple[PolicyLoss, float]]) -> PpoParams | None:
     """The parameters of ``ppo``, where it is the only loss and has weight 1."""
     (loss, factor), *others = losses
-    return loss.params if type(loss) is Ppo and factor == 1 and not others else None
+    # A subclass may compute something else, so it has to say by itself that it does not.
+    if not isinstance(loss, Ppo) or "has_closed_form" not in vars(type(loss)):
+        return None
+    return loss.params if factor == 1 and not others else None
 
 
 class Updater:
