@@ -94,7 +94,7 @@ def run(
     """
     registry = registry or installed()
     is_name = isinstance(config, str) and config in registry.names("algorithm")
-    if is_name and not Path(str(config)).exists():
+    if is_name and not Path(str(config)).is_file():
         if isinstance(environment, str):
             params["environment"], environment = environment, None
         keys = {key: params.pop(key) for key in RunConfig.model_fields.keys() & params.keys()}
@@ -104,6 +104,8 @@ def run(
         raise ConfigError(f"{names}: goes with the name of an algorithm; write it into the config")
     if not isinstance(config, RunConfig):
         config = load_config(config, overrides, registry)
+    elif overrides:
+        raise ConfigError("overrides: a RunConfig is validated already; give them to load_config")
     return Experiment.start(
         config, registry=registry, watchers=watchers, environment=environment
     ).result

@@ -431,6 +431,8 @@ def test_a_run_takes_a_dict_a_path_or_the_name_of_an_algorithm(
         run("fake", factr=3.0, registry=registry)
     with pytest.raises(ConfigError, match=r"^factor: "):
         run(whole, factor=2.0, registry=registry)
+    with pytest.raises(ConfigError, match=r"^overrides: "):
+        run(load_config(whole, registry=registry), ["seed=1"], registry=registry)
 
 
 def test_completion_shows_the_public_names() -> None:
