@@ -16,7 +16,7 @@ from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.pettingzoo_env import PettingZooEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.single_env import episode_seed
-from empo_learning.evaluation.returns import GroupReturns, returns_of
+from empo_learning.evaluation.returns import GroupReturns, ReturnSummary, returns_of
 from empo_rollout.evaluation import EvaluationPlan, play
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.policy import Networks, build_policy
@@ -126,6 +126,12 @@ def test_each_environment_plays_as_many_episodes_whether_short_or_long() -> None
     assert found.ends == pytest.approx(
         {"terminated": 1 - np.mean(cuts), "truncated": np.mean(cuts)}
     )
+
+
+def test_a_line_of_a_log_says_mean_and_standard_error() -> None:
+    numbers = {"episodes": 3, "min_return": 0.0, "max_return": 9.0, "mean_length": 2.0}
+    summary = ReturnSummary(mean_return=461.764321, standard_error=5.4727, **numbers)
+    assert str(summary) == "mean return 461.764 ± 5.5"
 
 
 def test_an_evaluation_is_decided_by_its_seed_and_has_no_effect_on_other_randomness() -> None:

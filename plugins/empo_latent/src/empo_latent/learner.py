@@ -183,13 +183,11 @@ class LatentLearner(Learner):
             }
         self.evaluations.append((self.steps, evaluations))
         for actor, evaluation in evaluations.items():
-            statistics = evaluation.statistics()
             log.info(
-                "evaluation of the %s after %s steps: mean return %.6g ± %.2g",
+                "evaluation of the %s after %s steps: %s",
                 actor,
                 f"{self.steps:,}",
-                statistics.mean_return,
-                statistics.standard_error,
+                evaluation.statistics(),
             )
         metrics: dict[str, float] = {}
         for evaluation in evaluations.values():

@@ -38,6 +38,10 @@ class ReturnSummary:
     max_return: float
     mean_length: float
 
+    def __str__(self) -> str:
+        """The mean and its standard error, for a line of a log."""
+        return f"mean return {self.mean_return:.6g} ± {self.standard_error:.2g}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReturns(ReturnSummary):
