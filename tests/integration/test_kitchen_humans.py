@@ -18,13 +18,13 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Experiment
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.runs.directory import RESULTS
+from empo_learned_humans.params import SelfPlayParams
+from empo_learned_humans.self_play import SelfPlay
 from empo_learning.saved_model import MODEL
-from empo_rollout.empowerment.playback import chances
-from empo_rollout.empowerment.self_play import SelfPlay
 from empo_rollout.params import PolicyParams
 from empo_rollout.policy import build_policy
 from empo_rollout.policyfile import load_policy, save_policy
-from empo_rollout.ppo_params import SelfPlayParams
+from empo_rollout.world_policies import chances
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld
 

@@ -36,7 +36,6 @@ from empo_learning.room import num_parameters, require_room, require_room_for_ne
 from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector, build_collector, build_normaliser
-from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
 from empo_rollout.params import RolloutParams
@@ -49,6 +48,7 @@ from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import RolloutResult
 from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
+from empo_rollout.world_policies import LearnedRobots, UniformHumans
 from empo_world_environments.params import PowerReward, WorldParams
 from empo_world_environments.reward import warnings_of
 from empo_worlds.terminal_states import attraction, first_terminal

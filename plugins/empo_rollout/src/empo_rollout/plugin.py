@@ -9,7 +9,7 @@ from empo_core import Component, hookimpl
 
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer the training loop, its loss, and humans who learned by it."""
+    """Offer the training loop and its loss."""
     yield Component(
         kind="algorithm",
         name="rollout",
@@ -25,21 +25,4 @@ def empo_components() -> Iterable[Component]:
         target="empo_rollout.ppo:Ppo",
         api=1,
         summary="Clipped policy improvement with an entropy bonus.",
-    )
-    yield Component(
-        kind="human_prior",
-        name="goal-ppo",
-        params="empo_rollout.ppo_params:GoalPpoParams",
-        target="empo_rollout.empowerment.prior:GoalPpo",
-        api=1,
-        summary="Humans who learned to reach each goal, from a run of 'rollout'.",
-    )
-    yield Component(
-        kind="human_prior",
-        name="self-play",
-        params="empo_rollout.ppo_params:SelfPlayParams",
-        target="empo_rollout.empowerment.self_play:SelfPlay",
-        api=1,
-        summary="Humans who pursue some goals as they learned it by self-play in a run of "
-        "'rollout'.",
     )
