@@ -157,7 +157,7 @@ class PictureSheet:
             yield _list(_Line(heading, tint), lines)
         values = overlay.goal_values or [None] * len(spec.goals)
         for human in self._humans:
-            title = "goals of" if overlay.goal_values is None else "V_h^e for"
+            title = "goals of" if overlay.goal_values is None else "$V_h^e$ for"
             lines = []
             for goal in spec.goals_of(human):
                 is_pursued = overlay.pursued.get(human) == goal
