@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _SYMBOL: Final = re.compile(r"\$(\w)(?=[_^])(?:_(\w))?(?:\^(\w))?\$")
 """A letter with a subscript, a superscript or both, e.g. ``$V_h^e$``."""
-_SCRIPT: Final = 0.7
+_SCRIPT: Final = 0.64
 """Size of sub- and superscripts, in font sizes."""
 _UNASSIGNED: Final = "\U0010ffff"
 """No font has a glyph for this character; what is drawn is the box of missing ones."""
@@ -77,7 +77,7 @@ def runs(text: str, size: int) -> tuple[Sequence[Run], float]:
         x = _append(line, letter, size, x)
         small = max(1, round(_SCRIPT * size))
         ends = [x]
-        for script, y in ((below, 0.2 * size), (above, -0.38 * size)):
+        for script, y in ((below, 0.24 * size), (above, -0.42 * size)):
             ends.append(_append(line, script or "", small, x, y))
         x, start = max(ends), match.end()
     return line, _append(line, text[start:], size, x)
