@@ -164,8 +164,8 @@ def _can_draw(entry: Font, character: str) -> bool:
 
 
 def _has(loaded: ImageFont.FreeTypeFont, character: str) -> bool:
-    if unicodedata.category(character)[0] in "ZC":
-        return True
+    if unicodedata.category(character) in ("Zs", "Zl", "Zp", "Cc", "Cf"):
+        return True  # Blanks and marks that are not drawn.
     return bytes(loaded.getmask(character)) != bytes(loaded.getmask(_UNASSIGNED))
 
 

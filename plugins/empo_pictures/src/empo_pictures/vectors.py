@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree
 
+from empo_core.best_effort import best_effort
 from empo_pictures.fonts import runs
 from empo_pictures.pictures import replace_file
 
@@ -26,22 +27,21 @@ _COMMANDS: Final = {1: ("M", 1), 2: ("L", 1), 3: ("Q", 2), 4: ("C", 3), 79: ("Z"
 """SVG's command and its number of points by matplotlib's code."""
 
 
-def write_vectors(document: str, path: Path) -> list[Path]:
-    """Write an SVG document as ``.svg`` and ``.pdf``, and return the paths.
+def write_vectors(document: str, path: Path) -> None:
+    """Write an SVG document as ``.svg`` with texts as paths, and as ``.pdf``.
 
-    Without matplotlib texts stay texts and there is no PDF, as there is none without fpdf2; both
-    come with ``empo-pictures[figures]``.
+    Both need ``empo-pictures[figures]``: without matplotlib texts stay texts, and without fpdf2
+    there is no PDF. A document that cannot be a PDF, for one because it has no size, is a warning.
 
     Raises:
         StorageError: if a file cannot be written.
     """
-    kinds = {}
     if find_spec("matplotlib"):
         document = outlined(document)
-        if find_spec("fpdf"):
-            kinds[".pdf"] = pdf_bytes(document)
-    kinds[".svg"] = document.encode()
-    return [replace_file(path.with_suffix(kind), content) for kind, content in kinds.items()]
+    replace_file(path.with_suffix(".svg"), document.encode())
+    if find_spec("fpdf"):
+        with best_effort(f"drawing {path.with_suffix('.pdf')}"):
+            replace_file(path.with_suffix(".pdf"), pdf_bytes(document))
 
 
 def outlined(document: str) -> str:
