@@ -95,8 +95,8 @@ def _words(name: str) -> str:
     latin, greek, index, goal = match.groups()
     symbol = latin.upper() if latin else f"\\{greek.lower()}"
     subscript, superscript = f"_{index}" if index else "", f"^{goal}" if goal else ""
-    rest = literal(name[match.end() :].replace("_", " "))
-    return f"${symbol}{subscript}{superscript}${rest}"
+    remainder = literal(name[match.end() :].replace("_", " "))
+    return f"${symbol}{subscript}{superscript}${remainder}"
 
 
 def _choose_fonts(figure: Figure) -> None:
