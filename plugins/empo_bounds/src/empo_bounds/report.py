@@ -184,9 +184,9 @@ def picture(certificate: Certificate, right: float | None = None) -> Figure:
     pairs = [round_.pairs for round_ in certificate.rounds]
     for label, side in (("at most", 1), ("at least", 0)):
         bounded = [
-            (count, round_.v_r[side])
+            (count, bound)
             for count, round_ in zip(pairs, certificate.rounds, strict=True)
-            if round_.v_r[side] is not None
+            if (bound := round_.v_r[side]) is not None
         ]
         # A bound that is missing is named, so that nobody looks for its curve.
         missing = len(pairs) - len(bounded)

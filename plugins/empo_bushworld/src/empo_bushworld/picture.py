@@ -61,10 +61,10 @@ def sheet(
         for agent, (cell, tint) in enumerate(zip(row, tints, strict=False)):
             number = str(1 + agent - robots * (agent >= robots))
             pens[cell].text((0.5, 0.36), number, 0.24, text_on(tint), halo=tint)
-            action = marks.actions.get(agent)
-            if action is not None:
+            chosen = marks.actions.get(agent)
+            if chosen is not None:
                 is_low = cell // layout.width == layout.height - 1
-                draw_action(pens[cell], spec.agents[agent].actions[action], is_low=is_low)
+                draw_action(pens[cell], spec.agents[agent].actions[chosen], is_low=is_low)
 
     tile = tile_size_of(layout.width, layout.height, marks, tile_size or layout.tile)
     return PictureSheet(spec, tints, marks, tile, layout.width, layout.height, paint)

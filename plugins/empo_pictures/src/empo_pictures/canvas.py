@@ -112,7 +112,12 @@ class _SvgDraw:
         stroke_width: int, stroke_fill: _Ink,
     ) -> None:  # fmt: skip
         # Another font may be wider; the text keeps its place.
-        place = {"x": xy[0], "y": xy[1], "font-size": font.size, "textLength": font.getlength(text)}
+        place: dict[str, Any] = {
+            "x": xy[0],
+            "y": xy[1],
+            "font-size": font.size,
+            "textLength": font.getlength(text),
+        }
         if font.getname()[0] != FAMILY:
             place["font-family"] = f"{font.getname()[0]}, sans-serif"
         halo = stroke_fill if stroke_width else None

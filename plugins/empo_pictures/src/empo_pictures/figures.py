@@ -60,8 +60,10 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
     for kind in ("png", "svg", "pdf"):
         buffer = io.BytesIO()
         # Equal figures give equal files.
-        options = {"svg.fonttype": "path", "svg.hashsalt": "empo", "pdf.fonttype": 42}
-        with mpl.rc_context(options), warnings.catch_warnings():
+        options = mpl.rc_context(
+            {"svg.fonttype": "path", "svg.hashsalt": "empo", "pdf.fonttype": 42}
+        )
+        with options, warnings.catch_warnings():
             # ``check_characters`` has warned of them.
             warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
             metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)

@@ -62,12 +62,18 @@ def pdf_bytes(document: str) -> bytes:
     """The contents of a PDF file with one page, which shows an SVG document.
 
     A unit of the document is a point of the page. Equal documents give equal files.
+
+    Raises:
+        ValueError: if the document has no width and height in numbers.
     """
     from fpdf import FPDF
     from fpdf.svg import SVGObject
 
     drawing = SVGObject(document)
-    page = FPDF(unit="pt", format=(drawing.width, drawing.height))
+    width, height = drawing.width, drawing.height
+    if not (isinstance(width, float | int) and isinstance(height, float | int)):
+        raise ValueError(f"the SVG document is {width} by {height}: it needs a size in numbers")
+    page = FPDF(unit="pt", format=(width, height))
     page.set_margin(0)
     page.set_auto_page_break(False)
     page.set_creation_date(datetime.fromtimestamp(0, UTC))
