@@ -165,7 +165,7 @@ def test_files_are_saved_and_saved_again(tmp_path: Path, compared: bool) -> None
     result = result_of(compared=compared)
     names = {"values.json", MODEL, "losses.csv"} | ({"gap.csv"} if compared else set())
     drawn = ["losses", "gap", "values"] if compared else ["losses"]
-    names |= {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg")}
+    names |= {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg", "pdf")}
     for _ in range(2):
         result.save(tmp_path / "results")
         result.draw(tmp_path / "results")

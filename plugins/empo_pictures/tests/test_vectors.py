@@ -1,5 +1,6 @@
 """SVG and PDF for papers, which look the same without any font."""
 
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -75,3 +76,13 @@ def test_both_are_written_and_what_has_no_size_is_a_warning(
     write_vectors('<svg xmlns="http://www.w3.org/2000/svg"/>', tmp_path / "empty")
     assert "empty.pdf" in caplog.text
     assert (tmp_path / "empty.svg").exists()
+
+
+def test_without_matplotlib_texts_stay_texts_and_there_is_no_pdf(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("matplotlib", "fpdf"):
+        monkeypatch.setitem(sys.modules, name, None)
+    write_vectors(document, tmp_path / "start")
+    assert [path.name for path in tmp_path.iterdir()] == ["start.svg"]
+    assert (tmp_path / "start.svg").read_text() == document
