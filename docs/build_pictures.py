@@ -50,7 +50,8 @@ def draw(names: Sequence[str], target: Path) -> None:
     for name in names:
         if name in SCRIPTS:
             subprocess.run([sys.executable, ROOT / SCRIPTS[name], target / name], check=True)
-            (target / name).with_suffix(".svg").unlink()
+            for kind in (".svg", ".pdf"):
+                (target / name).with_suffix(kind).unlink()
         else:
             runs.setdefault(tuple(files[name][0]), []).append(name)
     for arguments, shown in runs.items():

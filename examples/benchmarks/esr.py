@@ -238,7 +238,7 @@ def show(table: list[Row], footer: str) -> None:
 
 
 def write(table: list[Row], out: Path, footer: str) -> None:
-    """``table.csv``, and ``table.png`` and ``.svg``."""
+    """``table.csv``, and ``table`` as PNG, SVG and PDF."""
     write_file(out / "table.csv", f"{csv_text(table)}# {footer}\n")
     counts = list(dict.fromkeys(row.boxes for row in table))
     figure, axes = new_figure(columns=3, width=13, height=5)

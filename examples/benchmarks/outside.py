@@ -184,7 +184,7 @@ def show(table: Sequence[Row], footer: str) -> None:
 
 
 def draw(found: dict[str, dict[str, list[Run]]], out: Path) -> None:
-    """``curves.csv``, and ``curves.png`` and ``.svg``: means and intervals over seeds."""
+    """``curves.csv``, and ``curves`` as PNG, SVG and PDF: means and intervals over seeds."""
     figure, panels = new_figure(columns=len(found), width=3.2 * len(found), height=3.4)
     lines = ["task,who,steps,mean,low,high"]
     for axes, (task, by_who) in zip(panels, found.items(), strict=True):

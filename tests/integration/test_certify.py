@@ -162,7 +162,7 @@ def test_the_table_of_the_blocks_world_is_reproduced(
     widths = [each["widest_v_e"] for each in found["rounds"]]
     assert widths == sorted(widths, reverse=True)
     folder = runs["blocks"] / FOLDER
-    names = {FILE, ARRAYS, "width.png", "width.svg"}
+    names = {FILE, ARRAYS, "width.png", "width.svg", "width.pdf"}
     assert {path.name for path in folder.iterdir()} == names
 
 

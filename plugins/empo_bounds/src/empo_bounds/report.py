@@ -184,26 +184,29 @@ def picture(certificate: Certificate, right: float | None = None) -> Figure:
     pairs = [round_.pairs for round_ in certificate.rounds]
     for label, side in (("at most", 1), ("at least", 0)):
         bounded = [
-            (count, round_.v_r[side])
+            (count, bound)
             for count, round_ in zip(pairs, certificate.rounds, strict=True)
-            if round_.v_r[side] is not None
+            if (bound := round_.v_r[side]) is not None
         ]
-        if bounded:
-            left.plot(*zip(*bounded, strict=True), marker=".", label=label)
+        # A bound that is missing is named, so that nobody looks for its curve.
+        missing = len(pairs) - len(bounded)
+        count = "" if not bounded else f" in {missing} of {len(pairs)} rounds"
+        label += f": {UNBOUNDED}{count}" if missing else ""
+        left.plot([x for x, _ in bounded], [y for _, y in bounded], marker=".", label=label)
     for bound in certificate.vacuous_v_r:
         if bound is not None:
             left.axhline(bound, color="grey", linestyle=":", linewidth=1)
             left.plot([], [], color="grey", linestyle=":", label="nothing expanded")
     if right is not None:
         left.axhline(right, color="black", linewidth=1, label="exact")
-    left.set_ylabel("V_r at the start")
+    left.set_ylabel("$V_r$ at the start")
     other.plot(
         pairs, [round_.widest_v_e for round_ in certificate.rounds], marker=".", label="widest"
     )
     other.plot(
         pairs, [round_.median_v_e for round_ in certificate.rounds], marker=".", label="median"
     )
-    other.set_ylabel("width of V_h^e at the start")
+    other.set_ylabel("width of $V_h^e$ at the start")
     for axes in (left, other):
         axes.set_xscale("log")
         axes.set_xlabel("pairs expanded")

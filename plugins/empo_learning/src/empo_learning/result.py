@@ -160,14 +160,17 @@ class EpisodicResult(LearnedResult, ABC):
                 axes.plot(steps, means, label="training")
             for label in dict.fromkeys(map(_label, rows)):
                 line = [row for row in rows if _label(row) == label]
+                returns = [row.returns for row in line]
+                has_errors = any(r.episodes > 1 for r in returns)
                 axes.errorbar(
                     [self._environment_steps(row.steps) for row in line],
-                    [row.returns.mean_return for row in line],
-                    [row.returns.standard_error for row in line],
+                    [r.mean_return for r in returns],
+                    # One episode has no error.
+                    [r.standard_error if r.episodes > 1 else np.nan for r in returns],
                     marker="o",
                     markersize=3,
                     capsize=2,
-                    label=f"{label} ± standard error",
+                    label=label + " ± standard error" * has_errors,
                 )
             axes.set(
                 title=title or "Mean return of an episode",
