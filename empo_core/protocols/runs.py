@@ -36,6 +36,7 @@ class RunContext:
         directory: Where the run's files go.
         tracker: Takes numbers, progress and words.
         resume: Whether ``directory`` holds what an interrupted run of this config left.
+        is_extended: Whether it holds what a run with other params left, which is to be trained on.
         world_model: The config's reference to the world, from which other processes build it
             anew; None where the world did not come from a config.
         environment: Makes an environment, where a caller from Python passed one.
@@ -48,6 +49,7 @@ class RunContext:
     resume: bool
     world_model: Any = None
     environment: Callable[[], object] | None = None
+    is_extended: bool = False
 
 
 @runtime_checkable
@@ -195,6 +197,24 @@ class Algorithm(ABC):
     def alternatives(self, world: WorldModel | None) -> Mapping[str, JsonData]:
         """What a run would need by other choices; for ``empo check --all``, after ``check``."""
         return {}
+
+    def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
+        """Refuse changes with which a run cannot go on; asked of the algorithm with all of them.
+
+        ``empo resume RUN total_steps=2000000`` goes on with a run that may have finished. By
+        default everything is refused.
+
+        Args:
+            changes: The value before and the value now by dotted key of the params.
+
+        Raises:
+            ConfigError: if the run cannot go on with one of the changes.
+        """
+        key = next(iter(changes))
+        raise ConfigError(
+            f"algorithm.params.{key}: {type(self).__name__} goes on with the params that a run "
+            "began with; leave them out, or start a new run"
+        )
 
     def reopen(self, context: RunContext) -> Result | None:
         """The whole result of the finished run in ``context.directory``.
