@@ -103,12 +103,14 @@ class EpisodePlayer(ABC):
     """A run's policy together with the environments that it acts in.
 
     Attributes:
-        films: Whether ``film`` can draw; ``empo evaluate --gifs`` needs it.
+        films: Whether ``film`` can draw; ``empo evaluate --film`` needs it.
+        unasked_films: How many episodes of each group are filmed where nobody asks.
         members: Names of the agents or tasks that ``agent`` can be asked for; empty where the
             player only plays episodes of its own.
     """
 
     films: bool = False
+    unasked_films: int = 0
     members: Sequence[str] = ()
 
     @abstractmethod
@@ -136,9 +138,10 @@ class EpisodePlayer(ABC):
             seed: Decides everything that is random.
 
         Returns:
-            The files; none where no picture can be drawn, of which a warning says why.
+            The files.
 
         Raises:
+            ConfigError: if no picture can be drawn.
             CollectError: if an environment failed.
             StorageError: if a file cannot be written.
         """

@@ -167,9 +167,13 @@ class PettingZooEnv:
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
         """A picture for people; see ``SingleEnv``."""
-        picture = np.asarray(self._environment.render())
+        mode = getattr(self._environment, "render_mode", None)
+        picture = np.asarray(self._environment.render() if mode == "rgb_array" else None)
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-            raise ConfigError(f"{self._environment} draws no pictures of (height, width, 3) bytes")
+            raise ConfigError(
+                f"{self._environment} draws no pictures of (height, width, 3) bytes; its "
+                f"render_mode is {mode!r}, and they need 'rgb_array'"
+            )
         return picture
 
     def whereabouts(self) -> str:

@@ -40,6 +40,10 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    is_filmed: Annotated[
+        bool,
+        typer.Option("--film", help="Animate episodes, or say why they cannot be drawn."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seeds the episodes.")] = 0,
     max_steps: Annotated[
         int | None,
@@ -66,6 +70,7 @@ def evaluate(
             run_dir,
             episodes=episodes,
             gifs=gifs,
+            is_filmed=is_filmed,
             seed=seed,
             max_steps=max_steps,
             checkpoint="best" if best else "newest",
