@@ -156,11 +156,37 @@ class EpisodePlayer(ABC):
         Raises:
             ConfigError: if there is no such agent or task, or no single agent at all.
         """
+        return self._agent(self._number(member))
+
+    def export_onnx(self, path: Path, member: str | None = None) -> None:
+        """Write the policy of a member as an ONNX file; ``empo export`` does.
+
+        Args:
+            path: The file.
+            member: One of ``members``; None: the first.
+
+        Raises:
+            ConfigError: if there is no such agent or task, the policy has no ONNX form, or a
+                package is missing.
+            StorageError: if the file cannot be written.
+        """
+        self._export_onnx(path, self._number(member))
+
+    def _number(self, member: str | None) -> int:
+        """The number of a member.
+
+        Raises:
+            ConfigError: if there is none of that name, or no members.
+        """
         if not self.members:
             raise ConfigError(f"{type(self).__name__} plays episodes of its own only")
         if member is not None and member not in self.members:
             raise ConfigError(f"there is no {member!r}; there is: {', '.join(self.members)}")
-        return self._agent(0 if member is None else self.members.index(member))
+        return 0 if member is None else self.members.index(member)
+
+    def _export_onnx(self, path: Path, number: int) -> None:
+        """Write the policy of the member with a number; needed where there is an ONNX form."""
+        raise ConfigError(f"{type(self).__name__} has no ONNX form")
 
     def _agent(self, number: int) -> Agent:
         """The policy as a member of this number; needed where there are ``members``."""

@@ -15,6 +15,7 @@ from empo_latent.environments.task_vector import TaskVector
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import Evaluation, evaluate_actors
 from empo_latent.networks.model import LatentModel
+from empo_latent.onnx_policy import export_policy
 from empo_latent.params import LatentParams
 from empo_latent.planner import planner_of
 from empo_latent.types import MultiTaskSpec
@@ -104,6 +105,9 @@ class LatentPlayer(EpisodePlayer):
             videos=videos,
         )
         return list(evaluations.values())
+
+    def _export_onnx(self, path: Path, number: int) -> None:
+        export_policy(self._model, self._spec, number, path)
 
     def _agent(self, number: int) -> LatentAgent:
         return LatentAgent(self._model, self._params, self._spec, number)

@@ -15,6 +15,7 @@ from empo_learning.evaluation.videos import EpisodeCamera, save_videos
 from empo_rollout.agent import RolloutAgent
 from empo_rollout.evaluation import EvaluationPlan, play
 from empo_rollout.factory import EnvironmentFactory
+from empo_rollout.onnx_policy import export_policy
 from empo_rollout.params import RolloutParams
 from empo_rollout.policy import Networks
 
@@ -102,6 +103,9 @@ class RolloutPlayer(EpisodePlayer):
         finally:
             with best_effort("closing the environments of an evaluation"):
                 vector.close()
+
+    def _export_onnx(self, path: Path, number: int) -> None:
+        export_policy(self._policy, self._environments.spec, number, path)
 
     def _agent(self, number: int) -> RolloutAgent:
         return RolloutAgent(
