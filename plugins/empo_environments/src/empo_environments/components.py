@@ -120,8 +120,6 @@ class PettingZooEnvironment(CopiedEnvironment):
     """Copies of a ParallelEnv; see ``PettingZooParams``."""
 
     def __init__(self, params: PettingZooParams, context: EnvironmentContext) -> None:
-        if params.picture_size is not None:
-            raise ConfigError("picture_size: is not supported for PettingZoo; drop it")
         super().__init__(
             params.id, _PettingZoo(params), params, _PettingZoo(params, rendering=True)
         )
@@ -295,7 +293,8 @@ class _PettingZoo:
             prepare_rendering()
             kwargs = {**RENDER, **kwargs}
         env = make_pettingzoo(self.params.id, kwargs)
-        return PettingZooEnv(env, reasons=self.params.reasons)
+        params = self.params
+        return PettingZooEnv(env, reasons=params.reasons, picture_size=params.picture_size)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_core.trees import JsonData
 from empo_core.types import CandidateBatch
+from empo_environments.trial import play_trial
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.environments.tasks import Task, tasks_of
@@ -121,7 +122,8 @@ class LatentAlgorithm(Algorithm):
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         _refuse(world)
-        losses, spec = self._losses(), self._spec(tasks_of(self._params, None))
+        tasks = tasks_of(self._params, None)
+        losses, spec = self._losses(), self._spec(tasks)
         require_device(self._params.compute.device)
         _check_losses(self._params, losses)
         self._require_room(spec)
@@ -139,6 +141,10 @@ class LatentAlgorithm(Algorithm):
             "parameters": sum(sizes.values()),
             **{f"parameters of {name}": size for name, size in sizes.items()},
             "candidates per state": num_candidates(self._params, losses),
+            **{
+                f"trial episode of {name}": play_trial(task)
+                for name, task in zip(spec.tasks, tasks, strict=True)
+            },
         }
 
     def _parts(

@@ -273,6 +273,7 @@ class RolloutAlgorithm(Algorithm):
             "steps per rollout": plan.batch_size,
             "minibatches": plan.minibatches,
             "iterations": -(-self._params.total_steps // plan.batch_size),
+            **environments.trial(),
             "warnings": list(warnings_before(self._params, plan, spec)),
         }
 

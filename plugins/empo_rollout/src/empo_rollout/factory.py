@@ -22,6 +22,7 @@ from empo_core.protocols.environments import (
 )
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_environments.components import of_caller
+from empo_environments.trial import play_trial
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import SizeRequest, VecPlan, plan_vectorisation, usable_processors
 
@@ -131,6 +132,19 @@ class EnvironmentFactory:
         copies = min(-(-episodes // agents), MOST_EVALUATED)
         vector = self._environment.vector(copies, VectorLayout())
         return vector, -(-episodes // (copies * agents))
+
+    def trial(self) -> dict[str, str]:
+        """The outcome of one episode with random actions, for ``empo check``.
+
+        Worlds are checked by themselves, and may have to be solved before they pay anything.
+
+        Raises:
+            ConfigError: if the environment does not fit.
+            CollectError: if the environment returns what a run cannot learn from.
+        """
+        if self._environment.uses_world:
+            return {}
+        return {"trial episode": play_trial(self._environment, self._seed)}
 
     def filmed(self) -> tuple[VectorEnv, Callable[[], UInt8[np.ndarray, "height width 3"]]]:
         """One environment that can be drawn, and what draws it.
