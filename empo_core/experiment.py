@@ -43,6 +43,7 @@ from empo_core.runs.directory import (
     warn_of_silent_end,
 )
 from empo_core.runs.environment import peak_memory_bytes
+from empo_core.runs.extension import Changes, extended
 from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
     Inputs,
@@ -184,7 +185,7 @@ class Experiment:
         """
         registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
-            return cls._resume(unfinished, registry, watchers, environment, terminal)
+            return cls._resume(unfinished, (), registry, watchers, environment, terminal)
         with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
             inputs = Inputs(config)
@@ -206,33 +207,39 @@ class Experiment:
     def resume(
         cls,
         path: str | Path,
+        overrides: Sequence[str] = (),
         *,
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
         terminal: bool | None = None,
     ) -> Experiment:
-        """Go on with an interrupted or failed run in its own directory.
+        """Go on with a run that was interrupted or failed, or is extended, in its own directory.
 
         Args:
             path: The run directory.
+            overrides: Changed params, e.g. ``total_steps=2000000``, with which a run may go on that
+                has finished; which ones, the algorithm says.
             registry: As for ``start``, like what follows.
             watchers: Trackers besides those of the config.
             environment: Makes an environment.
             terminal: As for ``start``.
 
         Raises:
-            ConfigError: if the path is no run directory, or the run has finished, or is running.
+            ConfigError: if the path is no run directory; the run has finished and is not extended,
+                or is running; or it cannot go on with other params.
             EmpoError: if the run cannot go on, or failed for a reason we know.
             RunInterrupted: if the run was stopped again.
         """
         registry = registry or installed()
-        return cls._resume(RunDirectory.reopen(path), registry, watchers, environment, terminal)
+        directory = RunDirectory.reopen(path, extends=bool(overrides))
+        return cls._resume(directory, overrides, registry, watchers, environment, terminal)
 
     @classmethod
     def _resume(
         cls,
         directory: RunDirectory,
+        overrides: Sequence[str],
         registry: Registry,
         watchers: Sequence[Tracker],
         environment: Callable[[], object] | None,
@@ -240,14 +247,26 @@ class Experiment:
     ) -> Experiment:
         with directory:
             config = load_config(directory.source / CONFIG, registry=registry)
+            changes: Changes = {}
+            if overrides:
+                config, changes = extended(config, directory.source, overrides, registry)
             with Termination() as termination, exits_of_components(config, registry):
                 config = checked_inputs(config, directory.source)
                 seed_everything(config.seed)
                 experiment = cls(config, registry, environment)
                 experiment._require_world_of(directory.source)
+                if changes:
+                    experiment.algorithm.require_extendable(changes)
+                elif directory.has_finished:
+                    raise ConfigError(
+                        f"{directory.path}: this run has finished with these very params: "
+                        f"{', '.join(overrides)}"
+                    )
                 trackers = experiment._trackers(watchers, terminal)
-                directory.begin_again(config, registry)
-                experiment._run(directory, trackers, termination, resume=True)
+                directory.begin_again(config, registry, changes)
+                experiment._run(
+                    directory, trackers, termination, resume=True, is_extended=bool(changes)
+                )
         return experiment
 
     @classmethod
@@ -369,7 +388,9 @@ class Experiment:
                 f"empo run {directory / CONFIG}"
             )
 
-    def _context(self, directory: Path, tracker: TrackerGroup, *, resume: bool) -> RunContext:
+    def _context(
+        self, directory: Path, tracker: TrackerGroup, *, resume: bool, is_extended: bool = False
+    ) -> RunContext:
         return RunContext(
             world=self._world,
             seed=self.config.seed,
@@ -378,6 +399,7 @@ class Experiment:
             resume=resume,
             world_model=self.config.world_model,
             environment=self._environment,
+            is_extended=is_extended,
         )
 
     def _run(
@@ -387,9 +409,12 @@ class Experiment:
         termination: Termination,
         *,
         resume: bool = False,
+        is_extended: bool = False,
     ) -> None:
         """Run the algorithm, and leave true records whichever way the run ends."""
-        self.context = self._context(directory.path, tracker, resume=resume)
+        self.context = self._context(
+            directory.path, tracker, resume=resume, is_extended=is_extended
+        )
         status: RunStatus = "failed"
         reason: str | None = None
         is_refused = False
@@ -401,6 +426,7 @@ class Experiment:
                     self.result = self.algorithm.run(self.context)
                     with stage(_progress_of(tracker), "saving results"):
                         self._save_result()
+                    directory.drop_earlier_results()
                     self._tell_plugins()
                 status = "finished"
             except KeyboardInterrupt as error:

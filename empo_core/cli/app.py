@@ -106,7 +106,8 @@ app = typer.Typer(
 )
 app.command("run", cls=ConfigCommand)(guarded(run))
 app.command("check", cls=ConfigCommand)(guarded(check))
-for command in (resume, plugins, worlds, describe, schema):
+app.command("resume", cls=ConfigCommand)(guarded(resume))
+for command in (plugins, worlds, describe, schema):
     app.command(command.__name__.replace("_", "-"))(guarded(command))
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 USAGE, FAULT, INTERRUPTED, UNREAD = 2, 3, 130, 1
 MANY_ROWS = 200
+TRACEBACK = "Traceback (most recent call last):"
+"""The first line of a traceback, which messages of worker processes carry."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and the result.")]
@@ -168,7 +170,7 @@ def reported(*, debug: bool = False) -> Iterator[None]:
         if debug:
             lines = ["".join(traceback.format_exception(error)).rstrip()]
         elif isinstance(error, EmpoError):
-            lines = [str(error), *notes]
+            lines = [_without_traceback(str(error)), *notes]
             lines += [f"See docs/{error.page}"] if error.page else []
         else:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -176,6 +178,17 @@ def reported(*, debug: bool = False) -> Iterator[None]:
             lines = [reason, hint, *notes]
         say("\n".join(lines))
         raise typer.Exit(USAGE if isinstance(error, REFUSALS) else FAULT) from error
+
+
+def _without_traceback(text: str) -> str:
+    """A message without the traceback at its end, but for its last line where that says more."""
+    head, mark, trace = text.partition(TRACEBACK)
+    if not mark:
+        return text
+    head, last = head.rstrip(), trace.rstrip().rpartition("\n")[2].strip()
+    reason = last.partition(": ")[2] or last
+    shorter = head if head and reason in head else f"{head} {last}".strip()
+    return f"{shorter}\n'--debug' shows where, and so does the log of a run."
 
 
 def say(text: str) -> None:

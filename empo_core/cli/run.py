@@ -74,15 +74,23 @@ class ConfigCommand(TyperCommand):
 @reserved()
 def resume(
     run_dir: RunDirectory,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Params to go on with, e.g. total_steps=2000000, also of a finished run.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Go on with a run that was interrupted or failed."""
+    """Go on with a run that was interrupted or failed, or train on: total_steps=2000000."""
     with only_ours_on_stdout(quiet=quiet):
         from empo_core.experiment import Experiment
 
-        done = Experiment.resume(run_dir, terminal=not quiet)
+        done = Experiment.resume(run_dir, overrides or [], terminal=not quiet)
     _present(done, json=json, quiet=quiet)
 
 

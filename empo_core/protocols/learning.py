@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -14,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
 
+from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
 from empo_core.types import (
     CandidateBatch,
@@ -79,6 +81,18 @@ class ValueNetwork(torch.nn.Module, ABC):
             max_grad_norm: Longer gradients are cut to this length; None cuts none.
         """
         return None
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write the network as an ONNX file; ``empo export`` does.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ConfigError: if the network has no ONNX form, which is so by default.
+            StorageError: if the file cannot be written.
+        """
+        raise ConfigError(f"{type(self).__name__} of {self.quantity} has no ONNX form")
 
     def share(self, source: ValueNetwork) -> bool:
         """Use the encoders of ``source`` beside its own, without training them.

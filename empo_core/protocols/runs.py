@@ -36,6 +36,7 @@ class RunContext:
         directory: Where the run's files go.
         tracker: Takes numbers, progress and words.
         resume: Whether ``directory`` holds what an interrupted run of this config left.
+        is_extended: Whether it holds what a run with other params left, which is to be trained on.
         world_model: The config's reference to the world, from which other processes build it
             anew; None where the world did not come from a config.
         environment: Makes an environment, where a caller from Python passed one.
@@ -48,6 +49,7 @@ class RunContext:
     resume: bool
     world_model: Any = None
     environment: Callable[[], object] | None = None
+    is_extended: bool = False
 
 
 @runtime_checkable
@@ -101,12 +103,14 @@ class EpisodePlayer(ABC):
     """A run's policy together with the environments that it acts in.
 
     Attributes:
-        films: Whether ``film`` can draw; ``empo evaluate --gifs`` needs it.
+        films: Whether ``film`` can draw; ``empo evaluate --film`` needs it.
+        unasked_films: How many episodes of each group are filmed where nobody asks.
         members: Names of the agents or tasks that ``agent`` can be asked for; empty where the
             player only plays episodes of its own.
     """
 
     films: bool = False
+    unasked_films: int = 0
     members: Sequence[str] = ()
 
     @abstractmethod
@@ -134,9 +138,10 @@ class EpisodePlayer(ABC):
             seed: Decides everything that is random.
 
         Returns:
-            The files; none where no picture can be drawn, of which a warning says why.
+            The files.
 
         Raises:
+            ConfigError: if no picture can be drawn.
             CollectError: if an environment failed.
             StorageError: if a file cannot be written.
         """
@@ -151,11 +156,37 @@ class EpisodePlayer(ABC):
         Raises:
             ConfigError: if there is no such agent or task, or no single agent at all.
         """
+        return self._agent(self._number(member))
+
+    def export_onnx(self, path: Path, member: str | None = None) -> None:
+        """Write the policy of a member as an ONNX file; ``empo export`` does.
+
+        Args:
+            path: The file.
+            member: One of ``members``; None: the first.
+
+        Raises:
+            ConfigError: if there is no such agent or task, the policy has no ONNX form, or a
+                package is missing.
+            StorageError: if the file cannot be written.
+        """
+        self._export_onnx(path, self._number(member))
+
+    def _number(self, member: str | None) -> int:
+        """The number of a member.
+
+        Raises:
+            ConfigError: if there is none of that name, or no members.
+        """
         if not self.members:
             raise ConfigError(f"{type(self).__name__} plays episodes of its own only")
         if member is not None and member not in self.members:
             raise ConfigError(f"there is no {member!r}; there is: {', '.join(self.members)}")
-        return self._agent(0 if member is None else self.members.index(member))
+        return 0 if member is None else self.members.index(member)
+
+    def _export_onnx(self, path: Path, number: int) -> None:
+        """Write the policy of the member with a number; needed where there is an ONNX form."""
+        raise ConfigError(f"{type(self).__name__} has no ONNX form")
 
     def _agent(self, number: int) -> Agent:
         """The policy as a member of this number; needed where there are ``members``."""
@@ -195,6 +226,24 @@ class Algorithm(ABC):
     def alternatives(self, world: WorldModel | None) -> Mapping[str, JsonData]:
         """What a run would need by other choices; for ``empo check --all``, after ``check``."""
         return {}
+
+    def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
+        """Refuse changes with which a run cannot go on; asked of the algorithm with all of them.
+
+        ``empo resume RUN total_steps=2000000`` goes on with a run that may have finished. By
+        default everything is refused.
+
+        Args:
+            changes: The value before and the value now by dotted key of the params.
+
+        Raises:
+            ConfigError: if the run cannot go on with one of the changes.
+        """
+        key = next(iter(changes))
+        raise ConfigError(
+            f"algorithm.params.{key}: {type(self).__name__} goes on with the params that a run "
+            "began with; leave them out, or start a new run"
+        )
 
     def reopen(self, context: RunContext) -> Result | None:
         """The whole result of the finished run in ``context.directory``.

@@ -31,7 +31,7 @@ from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter
-from empo_core.runs.atomic import read_json, strict_json, write_file
+from empo_core.runs.atomic import read_json, refused, strict_json, write_file
 from empo_core.runs.environment import record_environment
 from empo_core.runs.files import (
     forget_root,
@@ -50,6 +50,8 @@ from empo_core.trees import JsonData
 CONFIG, ENVIRONMENT, LOG = "config.yaml", "env.json", "log.txt"
 CONFIG_DATA = "config.json"
 RESULTS = "results"
+EARLIER_RESULTS = ".results-before"
+"""The results of a run that had finished and is trained on, until it has finished again."""
 SUMMARY = "summary.json"
 
 log = logging.getLogger("empo_core")
@@ -62,6 +64,7 @@ class RunDirectory:
         path: The directory.
         is_temporary: Whether it is gone when it is released.
         source: The directory that has the run's config and inputs, which another process may hold.
+        has_finished: Whether the run had finished when the directory was opened again.
     """
 
     def __init__(self, path: Path, *, is_temporary: bool = False) -> None:
@@ -69,7 +72,8 @@ class RunDirectory:
         self.is_temporary = is_temporary
         self.source = path
         self._lock: BinaryIO | None = None
-        self._earlier = b""
+        self.has_finished = False
+        self._earlier: dict[str, bytes] = {}
         self._facts: dict[str, JsonData] = {"started": _now()}
         self._since, self._seconds_before = time.monotonic(), 0.0
 
@@ -125,8 +129,12 @@ class RunDirectory:
         (self.path / RESULTS).mkdir()
 
     @classmethod
-    def reopen(cls, path: str | Path) -> RunDirectory:
+    def reopen(cls, path: str | Path, *, extends: bool = False) -> RunDirectory:
         """The directory of a run that stopped before its end, to go on with it.
+
+        Args:
+            path: The directory.
+            extends: Whether the run goes on with more to do, so that it may have finished.
 
         Raises:
             ConfigError: if the path is no run's directory, the run has finished, or its process is
@@ -138,10 +146,12 @@ class RunDirectory:
             private.source = directory.path
             return private
         before = status_of(directory.path)
-        if before.status == "finished":
+        directory.has_finished = before.status == "finished"
+        if directory.has_finished and not extends:
             raise ConfigError(
                 f"{path}: this run has finished; start a new one with: "
-                f"empo run {directory.path / CONFIG}"
+                f"empo run {directory.path / CONFIG}; or go on with more to do, as in: "
+                f"empo resume {path} total_steps=..."
             )
         owner = f"process {before.pid} on {before.host}"
         # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
@@ -161,12 +171,23 @@ class RunDirectory:
         facts = {"started": started, "task": before.task, "launch": before.launch}
         directory._facts |= {key: value for key, value in facts.items() if value}
         directory._seconds_before = before.seconds or 0.0
-        if before.status is not None:
-            directory._earlier = (directory.path / STATUS).read_bytes()
+        names = (CONFIG, CONFIG_DATA, ENVIRONMENT, *([STATUS] if before.status else []))
+        files = (directory.path / name for name in names)
+        directory._earlier = {file.name: file.read_bytes() for file in files if file.is_file()}
         return directory
 
-    def begin_again(self, config: RunConfig, registry: Registry) -> None:
+    def begin_again(
+        self,
+        config: RunConfig,
+        registry: Registry,
+        changes: Mapping[str, tuple[JsonData, JsonData]] | None = None,
+    ) -> None:
         """Record that the run goes on, and warn about changed versions.
+
+        Args:
+            config: Of the run from now on.
+            registry: The components that it may name.
+            changes: The params that are others: the value before and the value now.
 
         Raises:
             StorageError: if a file cannot be written.
@@ -174,15 +195,39 @@ class RunDirectory:
         if process_rank():
             return
         self._facts.setdefault("task", _task(config))
-        record_environment(self.path / ENVIRONMENT, config, registry)
+        record_environment(self.path / ENVIRONMENT, config, registry, changes)
         self.mark("running")
+        if changes:
+            write_config(self.path, _portable(config, self.path))
+        if self.has_finished:  # Else the results would be taken for those of the newest weights.
+            self._move(RESULTS, EARLIER_RESULTS)
 
     def leave_as_it_was(self, reason: str) -> None:
-        """Restore the status and reason from before, since nothing was run."""
-        if self._earlier:
-            write_file(self.path / STATUS, self._earlier)
-        else:
+        """Restore config, status, results and reason from before, since nothing was run."""
+        for name, content in self._earlier.items():
+            write_file(self.path / name, content)
+        if STATUS not in self._earlier:
             self.mark("failed", reason)
+        if self.has_finished:
+            self._move(EARLIER_RESULTS, RESULTS)
+
+    def drop_earlier_results(self) -> None:
+        """Remove the results of a run that has been trained on, since there are newer ones."""
+        shutil.rmtree(self.path / EARLIER_RESULTS, ignore_errors=True)
+
+    def _move(self, name: str, target: str) -> None:
+        """Rename a folder of results in the directory, if it is there.
+
+        Raises:
+            StorageError: if the disk refuses.
+        """
+        if not (self.path / name).is_dir():
+            return
+        try:
+            shutil.rmtree(self.path / target, ignore_errors=True)
+            (self.path / name).rename(self.path / target)
+        except OSError as error:
+            raise refused(self.path / name, error) from error
 
     @classmethod
     def relaunched(cls, config: RunConfig) -> RunDirectory | None:

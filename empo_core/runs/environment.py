@@ -24,12 +24,25 @@ from empo_core.trees import JsonData
 LIBRARIES = ("empo-core", "torch", "numpy", "numba", "llvmlite")
 RECORDED = ("python", "platform", "versions", "plugins", "git")
 """What ``env.json`` says again of each time that a run goes on with something else."""
+PARAMS = "params"
+"""Key of changed params there: the value before and the value now of each."""
 
 log = logging.getLogger("empo_core")
 
 
-def record_environment(path: Path, config: RunConfig, registry: Registry) -> None:
+def record_environment(
+    path: Path,
+    config: RunConfig,
+    registry: Registry,
+    changes: Mapping[str, tuple[JsonData, JsonData]] | None = None,
+) -> None:
     """Write ``env.json``; to that of a run that goes on, add what differs, and warn of it.
+
+    Args:
+        path: The file.
+        config: Of the run.
+        registry: The components that it may name.
+        changes: Changed params of a run that goes on: the value before and the value now.
 
     Raises:
         StorageError: if the file cannot be written.
@@ -46,16 +59,19 @@ def record_environment(path: Path, config: RunConfig, registry: Registry) -> Non
         resumed = before.get("resumed")
         attempts = resumed if isinstance(resumed, list) else []
         previous = attempts[-1] if attempts and isinstance(attempts[-1], dict) else before
-        changes = list(_differences(previous, current))
-        if not changes:
+        differences = list(_differences(previous, current))
+        if not (differences or changes):
             return
-        log.warning(
-            "goes on with other versions than it had (%s); results may differ from those of a "
-            "run with one of them",
-            ", ".join(changes),
-        )
+        if differences:
+            log.warning(
+                "goes on with other versions than it had (%s); results may differ from those of a "
+                "run with one of them",
+                ", ".join(differences),
+            )
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         attempt = {"time": now, **{key: current[key] for key in RECORDED}}
+        if changes:
+            attempt[PARAMS] = {key: list(values) for key, values in changes.items()}
         record = {**before, "resumed": [*attempts, attempt]}
     write_file(path, strict_json(record) + "\n")
 

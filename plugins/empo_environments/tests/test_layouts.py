@@ -129,7 +129,7 @@ def test_pictures_for_people_are_drawn_where_the_layout_says_so() -> None:
     steps(vector, 1)
     vector.recv()
     assert (vector.render(1) == np.full((2, 3, 3), 1, np.uint8)).all()
-    with pytest.raises(ConfigError, match="render_mode None"):
+    with pytest.raises(ConfigError, match="has None"):
         made().render(0)
 
 

@@ -253,21 +253,13 @@ def test_masks_must_be_masks(mask: Any, message: str) -> None:
         vector.recv()
 
 
-def test_agents_of_different_spaces_are_named() -> None:
-    class Mixed(Meadow):
-        def action_space(self, agent: str) -> gymnasium.Space:
-            return gymnasium.spaces.Discrete(3 if agent == "bea" else 2)
-
-    with pytest.raises(ConfigError, match=r"action_space.*'bea'.*Discrete\(3\),.*'ann'"):
-        made(Mixed)
-
-
-def test_environments_with_turns_are_refused() -> None:
-    class BlockScheduler(Meadow):
+def test_what_is_no_environment_is_refused() -> None:
+    class Broken(Meadow):
         agent_iter = AECEnv.agent_iter
+        metadata: ClassVar[dict[str, Any]] = {"name": "broken", "is_parallelizable": True}
 
-    with pytest.raises(ConfigError, match="aec_to_parallel"):
-        made(BlockScheduler)
+    with pytest.raises(ConfigError, match="has turns"):
+        made(Broken)
     with pytest.raises(ConfigError, match="with possible_agents"):
         PettingZooEnv(gymnasium.make("CartPole-v1").unwrapped)
 

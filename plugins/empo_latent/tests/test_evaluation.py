@@ -366,3 +366,12 @@ def test_an_evaluation_goes_on_where_nothing_can_be_drawn(
     (record,) = caplog.records
     assert reason in record.getMessage()
     warn_no_videos.cache_clear()
+
+
+def test_a_reason_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
+    warn_no_videos.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for reason in ("no display", "no display", "no driver"):
+            warn_no_videos(reason)
+    assert [record.getMessage().count("no display") for record in caplog.records] == [1, 0]
+    warn_no_videos.cache_clear()

@@ -336,7 +336,7 @@ def test_pictures_for_people_are_drawn_where_they_are_asked_for(
     assert vector.render(0).shape == (4, 6, 3)
     assert (vector.render(0) == 1).all()
     vector, _ = scripted(rendering=False)
-    with pytest.raises(ConfigError, match="render_mode None"):
+    with pytest.raises(ConfigError, match="has None"):
         vector.render(0)
 
 

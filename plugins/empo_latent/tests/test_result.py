@@ -21,7 +21,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import Actor
 from empo_latent.result import LatentResult, evaluation_rows, newest_videos
 from empo_latent.types import MultiTaskSpec
-from empo_latent.videos import Video
+from empo_learning.evaluation.videos import Video
 from empo_learning.loop import RunRecord, TrainingRow
 
 CUP: dict[str, Any] = {"name": "dmc/ball_in_cup-catch"}

@@ -118,6 +118,7 @@ class Player(EpisodePlayer):
 
 class Camera(Player):
     films = True
+    unasked_films = 1
     def film(self, directory, *, episodes, seed):
         shots = [np.full((8, 8, 3), shade, np.uint8) for shade in (0, 90)]
         return [write_gif(shots, directory / f"track_{n}.gif", 5) for n in range(episodes)]
@@ -276,7 +277,7 @@ def test_a_run_in_environments_is_asked_for_its_returns(
 def test_a_player_that_can_film_does(cli: Call, run_dir: Callable[..., str]) -> None:
     directory = run_dir(world="", algorithm="filmed")
     folder = Path(directory) / "evaluation"
-    for option, number in (((), 1), (("--gifs", "2"), 2), (("--gifs", "0"), 0)):
+    for option, number in (((), 1), (("--gifs", "2"), 2), (("--gifs", "0"), 0), (("--film",), 1)):
         done = cli("evaluate", directory, "--episodes", "3", *option)
         assert done.exit_code == 0, done.stderr
         films = [folder / f"track_{n}.gif" for n in range(number)]

@@ -10,7 +10,6 @@ import torch
 
 from empo_core.errors import StorageError
 from empo_core.types import Quantity
-from empo_networks.export import export_onnx, onnx_inputs
 from empo_networks.network import Network
 from empo_testing.value_network import QUANTITIES, disturb, every_question
 from empo_testing.worlds import TinyWorld
@@ -30,7 +29,7 @@ def test_a_runtime_without_torch_computes_the_same_values(
     if kind == "mlp" and quantity != "v_h_e":
         assert network.share(make("mlp", world.spec, "v_h_e", hidden=16))
     disturb(network, scale=0.1, seed=0)
-    export_onnx(network, tmp_path / "value.onnx")
+    network.export_onnx(tmp_path / "value.onnx")
     session = runtime.InferenceSession(tmp_path / "value.onnx")
     query = every_question(world, quantity)
     features = world.spec.featurizer(query.states)
@@ -40,7 +39,7 @@ def test_a_runtime_without_torch_computes_the_same_values(
         "grid": features.grid, "globals": features.globals,
         "agents": features.agents, "objects": features.objects,
     }  # fmt: skip
-    asked = {name: known[name].numpy() for name in onnx_inputs(network)}
+    asked = {name: known[name].numpy() for name in network.onnx_inputs()}
     assert {entry.name for entry in session.get_inputs()} == set(asked)
     (values,) = session.run(["value"], asked)
     expected = network(query).detach()
@@ -49,14 +48,14 @@ def test_a_runtime_without_torch_computes_the_same_values(
 
 
 def test_only_what_a_quantity_is_about_is_an_input(make: Make, picture_world: TinyWorld) -> None:
-    inputs = onnx_inputs(make("mlp", picture_world.spec, "x_h"))
+    inputs = make("mlp", picture_world.spec, "x_h").onnx_inputs()
     assert list(inputs) == ["grid", "globals", "agents", "objects", "steps_left", "human"]
     timeless = make("identity", TinyWorld(horizon=None).spec, "v_h_e")
-    assert list(onnx_inputs(timeless)) == ["states", "goal"]
+    assert list(timeless.onnx_inputs()) == ["states", "goal"]
 
 
 def test_a_file_that_cannot_be_written_is_named(make: Make, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     network = make("mlp", TinyWorld().spec, "v_r", hidden=4)
     with pytest.raises(StorageError, match="missing"):
-        export_onnx(network, tmp_path / "missing" / "value.onnx")
+        network.export_onnx(tmp_path / "missing" / "value.onnx")

@@ -163,7 +163,7 @@ def test_weights_of_another_precision_are_refused(
 def test_statistics_of_environments_come_back_with_the_policy(tmp_path: Path) -> None:
     policy, params = policy_of(ROWS)
     mean, variance = torch.arange(5, dtype=torch.float64), torch.ones(5, dtype=torch.float64) / 3
-    policy.normalisation = ObservationNormalisation(mean, variance, 4.0)
+    policy.normalisation = ObservationNormalisation(mean, variance, 4.0, torch.tensor(9.0))
     save_policy(tmp_path / "policy", policy, params, ROWS)
     found = load_policy(tmp_path / "policy").policy.normalisation
     assert found is not None

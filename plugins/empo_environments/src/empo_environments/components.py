@@ -120,9 +120,9 @@ class PettingZooEnvironment(CopiedEnvironment):
     """Copies of a ParallelEnv; see ``PettingZooParams``."""
 
     def __init__(self, params: PettingZooParams, context: EnvironmentContext) -> None:
-        if params.picture_size is not None:
-            raise ConfigError("picture_size: is not supported for PettingZoo; drop it")
-        super().__init__(params.id, _PettingZoo(params), params)
+        super().__init__(
+            params.id, _PettingZoo(params), params, _PettingZoo(params, rendering=True)
+        )
 
 
 class GymnasiumVectorEnvironment(Environment):
@@ -282,13 +282,19 @@ class _Dmc:
 @dataclass(frozen=True)
 class _PettingZoo:
     params: PettingZooParams
+    rendering: bool = False
 
     def __call__(self) -> SingleEnv:
         # Imported here because PettingZoo is an optional dependency.
         from empo_environments.pettingzoo_env import PettingZooEnv
 
-        env = make_pettingzoo(self.params.id, self.params.kwargs)
-        return PettingZooEnv(env, reasons=self.params.reasons)
+        kwargs = self.params.kwargs
+        if self.rendering:
+            prepare_rendering()
+            kwargs = {**RENDER, **kwargs}
+        env = make_pettingzoo(self.params.id, kwargs)
+        params = self.params
+        return PettingZooEnv(env, reasons=params.reasons, picture_size=params.picture_size)
 
 
 @dataclass(frozen=True)

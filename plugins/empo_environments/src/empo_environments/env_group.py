@@ -13,7 +13,15 @@ import numpy as np
 from jaxtyping import UInt8
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import EXITS, CollectError, ConfigError, EmpoError, event, is_exit
+from empo_core.errors import (
+    EXITS,
+    CollectError,
+    ConfigError,
+    EmpoError,
+    event,
+    is_exit,
+    place,
+)
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers, clear
@@ -226,7 +234,9 @@ def located(subject: str, action: str, where: Callable[[], str] = str) -> Iterat
         yield
     except (Exception, *EXITS) as error:
         kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
-        text = str(error) if isinstance(error, EmpoError) else f"{type(error).__name__}: {error}"
+        text = str(error)
+        if not isinstance(error, EmpoError):
+            text = f"{type(error).__name__}: {error} ({place(error)})"
         if is_exit(error):  # It wants the end: a restart does not help.
             kind, text = CollectError, event(error)
         # A config is at fault in a line of its own, not in one of ours.

@@ -141,8 +141,11 @@ class GymnasiumEnv:
         """A picture for people; see ``SingleEnv``."""
         env = self._inner
         if env.render_mode != "rgb_array":
+            modes = ", ".join(map(str, env.metadata.get("render_modes") or ())) or "none"
             raise ConfigError(
-                f"{env} has render_mode {env.render_mode!r}, and pictures need 'rgb_array'"
+                f"{env} draws no pictures: they need render_mode 'rgb_array', and it has "
+                f"{env.render_mode!r} (its metadata['render_modes']: {modes}); a function that "
+                "makes environments passes render_mode='rgb_array'"
             )
         picture = np.asarray(env.render())
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:

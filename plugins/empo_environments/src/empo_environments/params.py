@@ -12,7 +12,7 @@ from empo_core import Config
 
 OTHER = "other"
 """The name that trackers of episodes give a reason without one."""
-PETTINGZOO_ID = r"^[a-z]+/[a-z][a-z0-9_]*_v[0-9]+$"
+PETTINGZOO_ID = r"^[A-Za-z][A-Za-z0-9_]*/[A-Za-z][A-Za-z0-9_]*$"
 DMC_TASK = r"^[A-Za-z0-9_]+-[A-Za-z0-9_]+$"
 SMALLEST_PICTURE = 8
 
@@ -184,17 +184,18 @@ class GymnasiumVectorParams(Config):
 
 
 class PettingZooParams(WrapperParams):
-    """Copies of a PettingZoo ParallelEnv, whose agents may die before the others."""
+    """Copies of a PettingZoo environment, whose agents may die, differ, or take turns."""
 
     short: ClassVar = "id"
 
     id: str = Field(
         pattern=PETTINGZOO_ID,
         description="Family and environment of the package pettingzoo or mpe2, e.g. "
-        "butterfly/knights_archers_zombies_v11 or mpe/simple_spread_v3.",
+        "butterfly/knights_archers_zombies_v11 or mpe/simple_spread_v3; what an installed "
+        "distribution adds; or PACKAGE/NAME of a package that --import names.",
     )
     kwargs: Kwargs = Field(
-        default_factory=dict, description="Arguments of its parallel_env; plain data."
+        default_factory=dict, description="Arguments of what makes it; plain data."
     )
     reasons: ReasonNames | None = Field(None, description="As for a Gymnasium environment.")
 

@@ -8,13 +8,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Shaped, UInt8
+from jaxtyping import Bool, Shaped, UInt8
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.trees import StateDict
+from empo_environments.agent_spaces import (
+    AgentSpaces,
+    common_actions,
+    common_observations,
+    first_options,
+)
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
-from empo_environments.spaces import MASK, acting, observing, without_mask
+from empo_environments.spaces import MASK
 from empo_environments.step_checks import (
     FLAGS,
     ActionMasks,
@@ -25,7 +31,7 @@ from empo_environments.step_checks import (
     frames_per_second,
     number,
 )
-from empo_environments.types import Space, Value
+from empo_environments.types import Value
 
 ParallelEnv: TypeAlias = Any
 """A ``pettingzoo.ParallelEnv``; any class, for PettingZoo need not be installed."""
@@ -40,36 +46,46 @@ class PettingZooEnv:
     dictionary of the step has it) is dead until the next episode; one that has not been there yet
     may appear at any time. ``action_mask`` and ``termination_reason`` mean what they mean to
     ``GymnasiumEnv``, agent by agent.
+
+    Rows of agents whose spaces differ are padded: observations by zeros, options by masked ones,
+    numbers of actions by some that mean nothing. An AECEnv, whose agents take turns, becomes a
+    ParallelEnv; whoever waits for its turn has the first option only, which does nothing.
     """
 
-    def __init__(self, environment: ParallelEnv, *, reasons: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        environment: ParallelEnv,
+        *,
+        reasons: Sequence[str] | None = None,
+        picture_size: int | None = None,
+    ) -> None:
         """Adapt an environment.
 
         Args:
             environment: It; closed by ``close``.
             reasons: Names of its termination reasons; None knows only its two flags.
+            picture_size: Height and width that pictures are resized to; None: as they come.
 
         Raises:
-            ConfigError: if the environment is no ParallelEnv, or the spaces of its agents differ or
-                do not fit.
+            ConfigError: if the environment is no ParallelEnv and no AECEnv, or the spaces of its
+                agents do not fit each other.
         """
-        # Environments with turns have all of these too, and 'agent_iter'.
         required = ("possible_agents", "observation_space", "action_space", "reset", "step")
-        fits = all(getattr(environment, name, None) for name in required)
-        if not fits or hasattr(environment, "agent_iter"):
+        if not all(getattr(environment, name, None) for name in required):
             raise ConfigError(
-                f"{environment!r:.200} is no pettingzoo.ParallelEnv with possible_agents; where "
-                "agents take turns, pettingzoo.utils.aec_to_parallel may make one of it"
+                f"{environment!r:.200} is no pettingzoo.ParallelEnv or AECEnv with possible_agents"
             )
+        environment, self._turns = _parallel(environment)
         self._names = list(environment.possible_agents)
         self.agents = tuple(str(name) for name in self._names)
-        for kind in ("observation_space", "action_space"):
-            _require_equal(kind, {name: getattr(environment, kind)(name) for name in self._names})
-        self.actions, self._decode = acting(environment.action_space(self._names[0]))
-        space, shows_mask = without_mask(
-            environment.observation_space(self._names[0]), self.actions
-        )
-        self.observations, self._bind = observing(space)
+        self._spaces = [
+            AgentSpaces.of(
+                environment.observation_space(name), environment.action_space(name), picture_size
+            )
+            for name in self._names
+        ]
+        self.observations = common_observations(self._names, self._spaces)
+        self.actions = common_actions(self._names, self._spaces)
         self._why = EndReasons(reasons)
         self.reasons = self._why.names
         self._environment = environment
@@ -79,9 +95,22 @@ class PettingZooEnv:
         # Nothing but an episode tells whether there are masks.
         _, infos = begun(environment.reset, 0, environment, Mapping)
         self._tells_mask = any(MASK in info for info in infos.values())
+        shows_mask = any(spaces.shows_mask for spaces in self._spaces)
+        differ = any(spaces.actions != self.actions for spaces in self._spaces)
         self.masks = self._tells_mask or shows_mask
         where = "info" if self._tells_mask else "observation"
-        self._masks = ActionMasks(self.actions, where) if self.masks else None
+        self._masks_of = [
+            ActionMasks(spaces.actions, where) if self._tells_mask or spaces.shows_mask else None
+            for spaces in self._spaces
+        ]
+        self._paddings: list[tuple[np.ndarray, np.ndarray]] = []
+        if self.actions.is_discrete and (differ or self._turns is not None):
+            self.masks = True
+            self._paddings = [
+                (spaces.option_positions(self.actions), spaces.padding_options(self.actions))
+                for spaces in self._spaces
+            ]
+        self._check = ActionMasks(self.actions, where) if self.masks else None
         self._history = History(self.actions, len(self.agents))
         self.begins_episode = False
         self._seed = self._number = self._episode = 0
@@ -95,8 +124,11 @@ class PettingZooEnv:
     def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode."""
         self._outbox = outbox
-        self._writes = [self._bind(row) for row in outbox.observation]
-        self._writes_final = [self._bind(row) for row in outbox.final_observation]
+        pairs = (outbox.observation, outbox.final_observation)
+        self._writes, self._writes_final = (
+            [spaces.writer(row) for spaces, row in zip(self._spaces, rows, strict=True)]
+            for rows in pairs
+        )
         self._seed, self._number, self._episode = seed, number, -1
         self.begin()
 
@@ -112,11 +144,11 @@ class PettingZooEnv:
         """Let the living act, and go on to the next episode where none is left."""
         before, outbox = self._alive, self._outbox
         self.begins_episode = False
-        if self._masks is not None:
+        if self._check is not None:
             assert outbox.mask is not None
             for i in before:
                 with self._naming(i):
-                    self._masks.check(action[i], outbox.mask[i])
+                    self._check.check(action[i], outbox.mask[i])
         outcome, ends = self._act(action)
         observations, rewards, *_, infos = outcome
         for i in before:
@@ -167,9 +199,13 @@ class PettingZooEnv:
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
         """A picture for people; see ``SingleEnv``."""
-        picture = np.asarray(self._environment.render())
+        mode = getattr(self._environment, "render_mode", None)
+        picture = np.asarray(self._environment.render() if mode == "rgb_array" else None)
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-            raise ConfigError(f"{self._environment} draws no pictures of (height, width, 3) bytes")
+            raise ConfigError(
+                f"{self._environment} draws no pictures of (height, width, 3) bytes; its "
+                f"render_mode is {mode!r}, and they need 'rgb_array'"
+            )
         return picture
 
     def whereabouts(self) -> str:
@@ -199,7 +235,7 @@ class PettingZooEnv:
     ) -> tuple[tuple[Mapping[Name, Value], ...], dict[int, tuple[bool, bool]]]:
         """Let the living act; what came of it, and who is dead of what."""
         self._history.append(action)
-        actions = {self._names[i]: self._decode(action[i]) for i in self._alive}
+        actions = {self._names[i]: self._spaces[i].action(action[i]) for i in self._alive}
         outcome = five(self._environment.step(actions))
         _, _, *flags, _ = outcome
         before = self._alive
@@ -246,9 +282,24 @@ class PettingZooEnv:
         for i in self._alive:
             with self._naming(i):
                 self._writes[i](self._of(observations, i, "observation"))
-                if self._masks is not None and outbox.mask is not None:
+                if outbox.mask is not None:
                     sources = infos if self._tells_mask else observations
-                    outbox.mask[i] = self._masks.of(sources.get(self._names[i], {}))
+                    outbox.mask[i] = self._mask(i, sources.get(self._names[i], {}))
+
+    def _mask(self, i: int, source: Value) -> Bool[np.ndarray, " option"]:
+        """The options of an agent among those of all, by its info or observation."""
+        if self._turns is not None and self._turns.agent_selection != self._names[i]:
+            waiting = np.zeros(sum(self.actions.choices), np.bool_)
+            waiting[first_options(self.actions)] = True
+            return waiting
+        masks = self._masks_of[i]
+        own_mask = None if masks is None else masks.of(source)
+        if not self._paddings:
+            return np.ones(sum(self.actions.choices), np.bool_) if own_mask is None else own_mask
+        positions, padding = self._paddings[i]
+        mask: np.ndarray = padding.copy()
+        mask[positions] = True if own_mask is None else own_mask
+        return mask
 
     def _of(self, values: Mapping[Name, Value], i: int, quantity: str) -> Value:
         try:
@@ -266,12 +317,24 @@ class PettingZooEnv:
             raise CollectError(f"agent {self.agents[i]!r}: {error}") from error
 
 
-def _require_equal(kind: str, spaces: Mapping[Name, Space]) -> None:
-    first, *others = spaces
-    for other in others:
-        if spaces[other] != spaces[first]:
-            raise ConfigError(
-                f"the {kind} of agent {str(other)!r} is {spaces[other]}, and that of "
-                f"{str(first)!r} is {spaces[first]}; all agents of a run must have equal spaces: "
-                "wrap the environment so that they have, e.g. by supersuit.pad_observations_v0"
-            )
+def _parallel(environment: Value) -> tuple[ParallelEnv, Value]:
+    """An environment in which all act at once, and the one with turns that it was made of, if any.
+
+    Raises:
+        ConfigError: if PettingZoo refuses to make it.
+    """
+    if not hasattr(environment, "agent_iter"):
+        return environment, None
+    # Imported here because PettingZoo is an optional dependency.
+    from pettingzoo.utils import aec_to_parallel, turn_based_aec_to_parallel
+
+    is_simultaneous = (environment.metadata or {}).get("is_parallelizable", False)
+    try:
+        if is_simultaneous:  # Its turns are those of one round, in which nobody sees the others.
+            return aec_to_parallel(environment), None
+        return turn_based_aec_to_parallel(environment), environment
+    except Exception as error:
+        raise ConfigError(
+            f"{environment!r:.200} has turns, and PettingZoo makes no ParallelEnv of it: "
+            f"{type(error).__name__}: {error}"
+        ) from error

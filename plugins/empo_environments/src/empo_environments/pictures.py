@@ -30,6 +30,46 @@ def resized(
     return np.ascontiguousarray(picture.transpose(2, 0, 1))
 
 
+class PictureResizer:
+    """Resizes pictures of a space, and puts their channels first.
+
+    Attributes:
+        space: Of resized pictures.
+    """
+
+    def __init__(self, space: Space, size: int) -> None:
+        """Prepare.
+
+        Args:
+            space: Of the pictures.
+            size: Height and width.
+
+        Raises:
+            ConfigError: if the space is that of something else.
+        """
+        scale = picture_scale(space)
+        if scale is None or space.shape is None:
+            raise ConfigError(
+                f"picture_size: belongs to environments whose observation is one picture, and "
+                f"this one has {space}; drop it, or choose the picture by 'keys'"
+            )
+        self._size, self._shape = size, space.shape
+        channels = 1
+        if len(space.shape) == 3:
+            self._first = is_channel_first(space.shape)
+            channels = space.shape[0 if self._first else 2]
+        self.space = spaces.Box(0, int(scale), (channels, size, size), np.uint8)
+
+    def __call__(self, observation: Value) -> UInt8[np.ndarray, "channel size size"]:
+        """The picture, resized."""
+        picture = np.asarray(observation)
+        if len(self._shape) == 2:
+            picture = picture[:, :, None]
+        elif self._first:
+            picture = picture.transpose(1, 2, 0)
+        return resized(picture, self._size)
+
+
 class ResizePicture(gymnasium.ObservationWrapper[np.ndarray, Value, Value]):
     """A Gymnasium environment whose picture is resized, its channels put first."""
 
@@ -44,27 +84,12 @@ class ResizePicture(gymnasium.ObservationWrapper[np.ndarray, Value, Value]):
             ConfigError: if the environment observes something else.
         """
         super().__init__(env)
-        space, scale = env.observation_space, picture_scale(env.observation_space)
-        if scale is None or space.shape is None:
-            raise ConfigError(
-                f"picture_size: belongs to environments whose observation is one picture, and "
-                f"this one has {space}; drop it, or choose the picture by 'keys'"
-            )
-        self._size, self._shape = size, space.shape
-        channels = 1
-        if len(space.shape) == 3:
-            self._first = is_channel_first(space.shape)
-            channels = space.shape[0 if self._first else 2]
-        self.observation_space = spaces.Box(0, int(scale), (channels, size, size), np.uint8)
+        self._resize = PictureResizer(env.observation_space, size)
+        self.observation_space = self._resize.space
 
     def observation(self, observation: Value) -> UInt8[np.ndarray, "channel size size"]:
         """The picture, resized."""
-        picture = np.asarray(observation)
-        if len(self._shape) == 2:
-            picture = picture[:, :, None]
-        elif self._first:
-            picture = picture.transpose(1, 2, 0)
-        return resized(picture, self._size)
+        return self._resize(observation)
 
 
 def with_picture_high(env: GymEnv, high: int) -> GymEnv:

@@ -12,11 +12,13 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TypeVar
+from types import ModuleType
+from typing import TypeVar, cast
 
 import gymnasium
 
 from empo_core.errors import ConfigError
+from empo_core.plugins.imports import extra_imports
 from empo_environments.types import Value
 
 Made = TypeVar("Made")
@@ -36,9 +38,18 @@ PACKAGES: dict[str, str] = {
     "two-way-": "highway_env",
     "u-turn-": "highway_env",
     "exit-": "highway_env",
+    "lane-keeping-": "highway_env",
     "dm_control/": "shimmy",
     "bsuite/": "shimmy",
     "mo-": "mo_gymnasium",
+    "breakable-bottles-": "mo_gymnasium",
+    "deep-sea-treasure-": "mo_gymnasium",
+    "fishwood-": "mo_gymnasium",
+    "four-room-": "mo_gymnasium",
+    "fruit-tree-": "mo_gymnasium",
+    "minecart-": "mo_gymnasium",
+    "resource-gathering-": "mo_gymnasium",
+    "water-reservoir-": "mo_gymnasium",
     "Adroit": "gymnasium_robotics",
     "AntMaze": "gymnasium_robotics",
     "Fetch": "gymnasium_robotics",
@@ -46,12 +57,11 @@ PACKAGES: dict[str, str] = {
     "HandManipulate": "gymnasium_robotics",
     "HandReach": "gymnasium_robotics",
     "PointMaze": "gymnasium_robotics",
-    "flappy": "flappy_bird_gymnasium",
+    "FlappyBird-": "flappy_bird_gymnasium",
     "MiniHack-": "minihack",
     "NetHack": "nle",
     "gym_pusht/": "gym_pusht",
     "gym_aloha/": "gym_aloha",
-    "panda-gym/": "panda_gym",
     "Panda": "panda_gym",
     "Meta-World/": "metaworld",
 }
@@ -64,6 +74,8 @@ as bytes up to 255; so divided, they would reach a network as at most 0.039.
 """
 EXTRAS = {"imageio": "mujoco"}
 """Which extra of this distribution installs a module that environments of Gymnasium import."""
+PETTINGZOO_GROUP = "empo.pettingzoo"
+"""Entry points of this group are environments: ``"family/name_v0" = "package.module:function"``."""
 PETTINGZOO = {"mpe": "mpe2"}
 """Families of PettingZoo that moved to a package of their own."""
 FAMILIES = ("atari", "butterfly", "classic", "mpe", "sisl")
@@ -114,19 +126,70 @@ def make_gymnasium(
 
 
 def make_pettingzoo(name: str, kwargs: Mapping[str, Value]) -> Value:
-    """A ParallelEnv of the installed packages ``pettingzoo`` or ``mpe2``.
+    """A ParallelEnv or AECEnv, by the first of these that has the name.
+
+    1. Installed distributions that offer it by an entry point;
+    2. the families of the packages ``pettingzoo`` and ``mpe2``;
+    3. packages that the command line names (``--import PACKAGE``), as ``PACKAGE/NAME``: a module
+       with ``parallel_env`` or ``env``, as PettingZoo's are, or a class.
 
     Raises:
         ConfigError: if there is none of this name, or it refuses its arguments.
     """
-    family, _, stem = name.partition("/")
-    if family not in FAMILIES or not stem.isidentifier():
-        raise ConfigError(f"id: there is no family {family!r}; families: {', '.join(FAMILIES)}")
-    package = PETTINGZOO.get(family, "pettingzoo")
-    module = f"{package}.{stem}" if package != "pettingzoo" else f"pettingzoo.{family}.{stem}"
+    make = _offered(name) or _maker(name)
     try:
-        imported = importlib.import_module(module)
-        make = imported.parallel_env
+        return make(**kwargs)
+    except Exception as error:
+        raise ConfigError(
+            f"{name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _offered(name: str) -> Callable[..., Value] | None:
+    """What an installed distribution offers by this name, if any does.
+
+    Raises:
+        ConfigError: if it cannot be imported.
+    """
+    for entry_point in entry_points(group=PETTINGZOO_GROUP, name=name):
+        try:
+            return cast(Callable[..., Value], entry_point.load())
+        except Exception as error:
+            raise ConfigError(
+                f"id: {name!r} is offered as {entry_point.value}, which cannot be imported: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    return None
+
+
+def _maker(name: str) -> Callable[..., Value]:
+    """What makes the environment of a family, or of a package that the command line names.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    family, _, stem = name.partition("/")
+    imported = [package for package in extra_imports() if "." not in package]
+    if family in FAMILIES:
+        package = PETTINGZOO.get(family, "pettingzoo")
+        base = package if package != "pettingzoo" else f"pettingzoo.{family}"
+    elif family in imported:
+        package = base = family
+        if hasattr(sys.modules[package], stem):
+            try:
+                return _maker_of(getattr(sys.modules[package], stem), name)
+            except TypeError as error:
+                raise ConfigError(f"id: {error}") from error
+    else:
+        offers = sorted(entry_point.name for entry_point in entry_points(group=PETTINGZOO_GROUP))
+        raise ConfigError(
+            f"id: there is no family {family!r}; families: {', '.join(FAMILIES)}; packages of "
+            f"--import: {', '.join(imported) or 'none'}; offered by installed distributions: "
+            f"{', '.join(offers) or 'none'}"
+        )
+    module = f"{base}.{stem}"
+    try:
+        return _maker_of(importlib.import_module(module), module)
     except Exception as error:
         versions = _versions(module)
         exist = f"there is: {versions}" if versions else "is it installed, with what it needs?"
@@ -134,12 +197,26 @@ def make_pettingzoo(name: str, kwargs: Mapping[str, Value]) -> Value:
             f"id: {name!r} cannot be imported from the package {package}: "
             f"{type(error).__name__}: {error}; {exist}"
         ) from error
-    try:
-        return make(**kwargs)
-    except Exception as error:
-        raise ConfigError(
-            f"{name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
-        ) from error
+
+
+def _maker_of(maker: Value, place: str) -> Callable[..., Value]:
+    """What makes environments: a class of them, or a function of a module as PettingZoo's.
+
+    Other functions are none: a config must not be able to call what it likes of a package.
+
+    Raises:
+        TypeError: if there is no such class or function.
+    """
+    if isinstance(maker, ModuleType):
+        make: Value = getattr(maker, "parallel_env", None) or getattr(maker, "env", None)
+    else:
+        is_class = isinstance(maker, type) and hasattr(maker, "reset") and hasattr(maker, "step")
+        make = maker if is_class else None
+    if make is None:
+        raise TypeError(
+            f"{place} is neither a class of environments nor a module with parallel_env or env"
+        )
+    return cast(Callable[..., Value], make)
 
 
 def _versions(module: str) -> str:

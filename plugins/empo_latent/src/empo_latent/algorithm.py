@@ -15,10 +15,13 @@ from empo_core.protocols.environments import EnvironmentContext
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
+from empo_core.trees import JsonData
 from empo_core.types import CandidateBatch
+from empo_environments.trial import play_trial
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.environments.tasks import Task, tasks_of
+from empo_latent.initial import load_initial
 from empo_latent.learner import LatentLearner, RunComponents
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
@@ -32,6 +35,7 @@ from empo_latent.update import Updater, num_candidates
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.episode_returns import EpisodeReturns
+from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
 from empo_learning.saved_model import MODEL
@@ -97,6 +101,10 @@ class LatentAlgorithm(Algorithm):
             videos=newest_videos(learner.evaluations),
         )
 
+    def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
+        """Refuse all but more steps and other reports; see ``empo_core.protocols.Algorithm``."""
+        require_extension(changes, scheduled=self._params.scheduled)
+
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
         """The agent learned so far; see ``empo_core.protocols.Algorithm``."""
         tasks = tasks_of(self._params, context.environment, _environment_context(context))
@@ -114,12 +122,14 @@ class LatentAlgorithm(Algorithm):
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
         _refuse(world)
-        losses, spec = self._losses(), self._spec(tasks_of(self._params, None))
+        tasks = tasks_of(self._params, None)
+        losses, spec = self._losses(), self._spec(tasks)
         require_device(self._params.compute.device)
         _check_losses(self._params, losses)
         self._require_room(spec)
         with torch.device("meta"):  # Which has sizes and no room.
             model = self._model(spec, torch.Generator())
+        load_initial(model, self._params, spec)
         sizes = {name: sum(x.numel() for x in group) for name, group in model.groups().items()}
         return {
             "tasks": list(spec.tasks),
@@ -131,6 +141,10 @@ class LatentAlgorithm(Algorithm):
             "parameters": sum(sizes.values()),
             **{f"parameters of {name}": size for name, size in sizes.items()},
             "candidates per state": num_candidates(self._params, losses),
+            **{
+                f"trial episode of {name}": play_trial(task)
+                for name, task in zip(spec.tasks, tasks, strict=True)
+            },
         }
 
     def _parts(
@@ -143,7 +157,9 @@ class LatentAlgorithm(Algorithm):
         params, spec = self._params, vector.spec
         device = torch.device(params.compute.device)
         weights = torch.Generator().manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
-        model = self._model(spec, weights).to(device)
+        model = self._model(spec, weights)
+        load_initial(model, params, spec)
+        model.to(device)
         rates = torch.tensor(params.discounts(spec.episode_lengths), device=device)
         planner = planner_of(model, params, spec, compiled=params.compute.compile)
         updater = Updater(model, losses, params, rates)

@@ -18,8 +18,9 @@ from empo_latent.environments.tasks import Task
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import Actor, LatentParams
 from empo_latent.planner import Planner
-from empo_latent.videos import Video, VideoRecorder, warn_no_videos
+from empo_latent.videos import VideoRecorder, warn_no_videos
 from empo_learning.evaluation.returns import ReturnSummary
+from empo_learning.evaluation.videos import Video
 from empo_learning.randomness import seeded
 
 MOST_ENVS = 10

@@ -71,8 +71,6 @@ class LatentLearner(Learner):
         vector, collection = parts.vector, params.collection
         usual = max(1000, 5 * sum(vector.spec.episode_lengths))
         self.seed_steps = min(collection.seed_steps or usual, params.total_steps)
-        burst = collection.seed_updates
-        self._burst = self.seed_steps if burst is None else burst
         self._tasks = torch.from_numpy(vector.task_of) if len(vector.spec.tasks) > 1 else None
         self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
         self._first = np.ones(len(vector.task_of), bool)
@@ -84,6 +82,12 @@ class LatentLearner(Learner):
         self.steps = self.updates_made = 0
         self.total_steps = params.total_steps
         self.evaluations: list[tuple[int, dict[str, Evaluation]]] = []
+
+    @property
+    def _burst(self) -> int:
+        """Updates that are made at once after the seed steps."""
+        updates = self._params.collection.seed_updates
+        return self.seed_steps if updates is None else updates
 
     @property
     def updates(self) -> int:
@@ -222,6 +226,7 @@ class LatentLearner(Learner):
             _check_steps(replay, parts.vector.spec.actions + 2)
         return {
             "steps": self.steps,
+            "seed_steps": self.seed_steps,  # Of the run as it began, however far it is extended.
             "updates": self.updates_made,
             "owed": self._owed_updates,
             "evaluations": [
@@ -244,6 +249,7 @@ class LatentLearner(Learner):
         """Go on from what ``state_dict`` returned."""
         parts, state = self._parts, state_dict
         self.steps, self.updates_made = whole_number(state["steps"]), whole_number(state["updates"])
+        self.seed_steps = whole_number(state["seed_steps"])
         self._owed_updates, self._line_updates = float(state["owed"]), self.updates_made
         self.evaluations = [
             (steps, {actor: Evaluation.from_dict(data) for actor, data in by_actor.items()})

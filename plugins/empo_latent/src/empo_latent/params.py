@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from empo_core import Config
 from empo_core.config import EnvironmentRef, PolicyLossRef, merged
 from empo_latent.presets import PRESETS, SIZES, Preset, Size
+from empo_learning.extension import InitialModel
 from empo_learning.params import Compute, Optimiser, Replay, ScoredReporting
 
 Units = Annotated[int, Field(ge=1, le=10**9)]
@@ -353,6 +354,11 @@ class LatentParams(Config):
         description="Loss of a second, optimistic policy, whose proposals the planner takes in "
         "training; null: there is none.",
     )
+    initial: InitialModel | None = Field(
+        None,
+        description="A run directory, or its results/model.safetensors, whose networks are the "
+        "first ones; null: random weights.",
+    )
     collection: CollectionParams = CollectionParams()
     replay: Replay = Replay()
     encoder: EncoderParams = EncoderParams()
@@ -382,6 +388,20 @@ class LatentParams(Config):
         label = "-".join(str(part) for part in parts if part is not None) or self.tasks[0].name
         more = len(self.tasks) - 1
         return f"{label}_and_{more}_more" if more else label
+
+    @property
+    def scheduled(self) -> list[str]:
+        """Keys of what follows the share of ``total_steps`` that is done."""
+        losses = {"policy_loss": self.policy_loss, "optimistic_loss": self.optimistic_loss}
+        entropies = {
+            name: getattr(getattr(loss, "params", None), "entropy", None)
+            for name, loss in losses.items()
+        }
+        return [
+            f"{name}.params.entropy.schedule"
+            for name, entropy in entropies.items()
+            if getattr(entropy, "schedule", "constant") != "constant"
+        ]
 
     def discounts(self, lengths: Iterable[int]) -> list[float]:
         """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""

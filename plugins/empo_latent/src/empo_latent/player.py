@@ -11,13 +11,15 @@ import numpy as np
 from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_latent.agent import LatentAgent
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import Evaluation, evaluate_actors
 from empo_latent.networks.model import LatentModel
+from empo_latent.onnx_policy import export_policy
 from empo_latent.params import LatentParams
 from empo_latent.planner import planner_of
 from empo_latent.types import MultiTaskSpec
-from empo_latent.videos import save_videos
+from empo_learning.evaluation.videos import save_videos
 
 
 class LatentPlayer(EpisodePlayer):
@@ -27,6 +29,7 @@ class LatentPlayer(EpisodePlayer):
     """
 
     films = True
+    unasked_films = 1
 
     def __init__(
         self,
@@ -68,10 +71,24 @@ class LatentPlayer(EpisodePlayer):
 
     def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
         """Animations of episodes of each task by each actor; see ``EpisodePlayer.film``."""
+        self._require_pictures()
         evaluations = self.evaluations(episodes=episodes, seed=seed, videos=episodes)
-        return save_videos(
-            [video for evaluation in evaluations for video in evaluation.videos], directory
-        )
+        videos = [video for evaluation in evaluations for video in evaluation.videos]
+        return save_videos(videos, directory)
+
+    def _require_pictures(self) -> None:
+        """Draw each task once.
+
+        Raises:
+            ConfigError: if one cannot be drawn.
+        """
+        vector = TaskVector(self._tasks, envs=len(self._tasks), rendering=True)
+        try:
+            vector.start(0)
+            for task in range(len(self._tasks)):
+                vector.render(task)
+        finally:
+            vector.close()
 
     def evaluations(self, *, episodes: int, seed: int, videos: int = 0) -> list[Evaluation]:
         """So many episodes of each task by each actor."""
@@ -88,6 +105,9 @@ class LatentPlayer(EpisodePlayer):
             videos=videos,
         )
         return list(evaluations.values())
+
+    def _export_onnx(self, path: Path, number: int) -> None:
+        export_policy(self._model, self._spec, number, path)
 
     def _agent(self, number: int) -> LatentAgent:
         return LatentAgent(self._model, self._params, self._spec, number)

@@ -13,7 +13,7 @@ from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
-from empo_latent.videos import Video, save_videos
+from empo_learning.evaluation.videos import Video, save_videos
 from empo_learning.result import PICTURE, EpisodicResult, EvaluationRow
 
 VIDEOS = "videos"

@@ -1,4 +1,4 @@
-"""``empo evaluate``; imports nothing heavy before it runs."""
+"""``empo evaluate`` and ``empo export``; they import nothing heavy before they run."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    is_filmed: Annotated[
+        bool,
+        typer.Option("--film", help="Animate episodes, or say why they cannot be drawn."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seeds the episodes.")] = 0,
     max_steps: Annotated[
         int | None,
@@ -66,6 +70,7 @@ def evaluate(
             run_dir,
             episodes=episodes,
             gifs=gifs,
+            is_filmed=is_filmed,
             seed=seed,
             max_steps=max_steps,
             checkpoint="best" if best else "newest",
@@ -77,6 +82,47 @@ def evaluate(
             print_json(done.summary())
         else:
             _present(done)
+
+
+def export(
+    run_dir: RunDirectory,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file; RUN_DIR/policy.onnx.",
+            show_default=False,
+        ),
+    ] = None,
+    member: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Agent or task, where there are several; the first.",
+            show_default=False,
+        ),
+    ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Take the checkpoint with the best evaluation.")
+    ] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the policy that a run has learned as an ONNX file, for programs without torch."""
+    with only_ours_on_stdout():
+        from empo_learning.export import export_run
+        from empo_learning.onnx_file import signature
+
+        path = export_run(run_dir, output, member=member, checkpoint="best" if best else "newest")
+        parts = signature(path)
+    if json:
+        print_json({"file": str(path), **parts})
+        return
+    for part, names in parts.items():
+        print_table(part, ["", ""], list(names.items()))
+    show(str(path))
 
 
 def _present(done: Evaluated) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from empo_core.errors import EmpoError, NonFiniteError, StorageError, TrackerError
+from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError, TrackerError
 from empo_core.interrupts import Interrupts
 from empo_core.protocols import CheckpointChoice, RunContext, Tracker
 from empo_core.runs.atomic import StrictModel
@@ -126,6 +126,7 @@ class Loop:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
 
         Raises:
+            ConfigError: if the run is extended, and nothing is left to do.
             KeyboardInterrupt: if a signal stopped the run; there is a checkpoint to go on from.
             StorageError: if there are checkpoints but none is good; or the disk refuses one.
             RankLostError: if another process has ended; the first one left a checkpoint.
@@ -134,6 +135,8 @@ class Loop:
         # The first process alone knows, where torchrun started all of them again.
         if not (self._group.shared(self._context.resume) and self._resume()):
             self._learner.start()
+        if self._context.is_extended and self._is_over:
+            raise self._nothing_left()
         with self._interrupts as interrupts:
             try:
                 if self._group.size > 1 and self._saved < 0:
@@ -172,6 +175,19 @@ class Loop:
             seconds=self.seconds,
             history=list(self._history),
             scores=list(self._scores),
+        )
+
+    def _nothing_left(self) -> ConfigError:
+        """The refusal to train on where nothing is left to do."""
+        learner = self._learner
+        if learner.is_over:
+            return ConfigError(
+                f"algorithm.params.total_steps: {learner.total_steps:,} leaves nothing to do, for "
+                f"the run has taken {learner.steps:,} steps; give more"
+            )
+        return ConfigError(
+            "algorithm.params.reporting.solved_at: the evaluations of this run have reached it, so "
+            f"that nothing is left to do after {learner.steps:,} steps; give a greater one, or null"
         )
 
     @property

@@ -33,10 +33,16 @@ def empo_components() -> Iterable[Component]:
 
 @hookimpl
 def empo_commands() -> Iterable[Command]:
-    """Offer the evaluation of runs."""
+    """Offer the evaluation of runs, and the export of what they learned."""
     yield Command(
         name="evaluate",
         help="Play what a run has computed or learned: returns, or how often humans reach goals.",
         target="empo_learning.commands:evaluate",
+        api=1,
+    )
+    yield Command(
+        name="export",
+        help="Write the policy that a run has learned as an ONNX file.",
+        target="empo_learning.commands:export",
         api=1,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,6 +16,7 @@ from empo_core.errors import ConfigError
 from empo_core.features import Features
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Quantity, ValueQuery, WorldSpec
+from empo_learning.onnx_file import write_onnx
 from empo_learning.regression import GradientRegression
 from empo_networks.encoders import (
     Encoder,
@@ -191,6 +194,50 @@ class Network(ValueNetwork):
             dropout.eval()
         return self.scale.loss(raw, target, self.unit(query))
 
+    def onnx_inputs(self, questions: int = 2) -> dict[str, Tensor]:
+        """Inputs of the exported file by name, with an example of each; the first axis is free.
+
+        ``states`` are rows (int64) of a world without a featurizer; else ``grid``, ``globals``,
+        ``agents`` and ``objects`` (float32) are the parts of ``Features`` that the world has.
+        ``steps_left``, ``human`` and ``goal`` (int64) are there where the network reads them.
+        """
+        shape = self.scaler.featurizer.shape
+        sizes = {
+            "grid": (shape.channels, shape.height, shape.width),
+            "globals": (shape.globals,),
+            "agents": (shape.agents, shape.agent_features),
+            "objects": (shape.objects, shape.object_features),
+        }
+        if self.scaler.is_row:
+            inputs = {"states": torch.zeros(questions, shape.globals, dtype=torch.int64)}
+        else:
+            inputs = {
+                part: torch.zeros(questions, *size)
+                for part, size in sizes.items()
+                if math.prod(size)
+            }
+        index = torch.zeros(questions, dtype=torch.int64)
+        if self.scaler.horizon is not None:
+            inputs["steps_left"] = index + 1
+        if self.quantity == "x_h":
+            inputs["human"] = index + self.humans[0]
+        if "goal" in ARGUMENTS[self.quantity]:
+            inputs["goal"] = index
+        return inputs
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write a file whose output ``value`` is what the network answers.
+
+        It computes values from what a world's featurizer says, not from rows: what a featurizer
+        does is the world's own business.
+
+        Raises:
+            ConfigError: if the package ``onnx`` is missing.
+            StorageError: if the file cannot be written.
+        """
+        inputs = self.onnx_inputs()
+        write_onnx(_OnnxGraph(self, tuple(inputs)), inputs, ["value"], path, row="question")
+
     def share(self, source: ValueNetwork) -> bool:
         """Read the encoders of ``source``, the network for V_h^e, beside the own ones.
 
@@ -319,3 +366,34 @@ def learned_encoders(
     if "goal" in ARGUMENTS[quantity]:
         encoders["goal"] = Goals(spec, params.hidden, params.activation)
     return encoders
+
+
+class _OnnxGraph(nn.Module):
+    """The network as a function of the inputs by position, one question per row."""
+
+    def __init__(self, network: Network, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.network, self._names = network, names
+
+    def forward(self, *inputs: Shaped[Tensor, "query ..."]) -> Float[Tensor, "query output"]:
+        """The value of each question."""
+        named = dict(zip(self._names, inputs, strict=True))
+        questions = inputs[0].shape[0]
+        if "states" in named:
+            named["globals"] = named["states"].to(torch.float32)
+        features = Features(
+            named.get("grid", torch.zeros(questions, 0, 0, 0)),
+            named.get("globals", torch.zeros(questions, 0)),
+            named.get("agents", torch.zeros(questions, 0, 0)),
+            named.get("objects", torch.zeros(questions, 0, 0)),
+        )
+        steps_left = named.get("steps_left", torch.ones(questions, dtype=torch.int64))
+        query = ValueQuery(
+            named.get("states", steps_left[:, None]),
+            steps_left,
+            named.get("human"),
+            named.get("goal"),
+        )
+        network = self.network
+        raw = network.raw(query, network.scaler.scaled(features, steps_left))
+        return network.scale.value(raw, network.unit(query))

@@ -27,7 +27,9 @@ from empo_core.protocols import (
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
+from empo_core.trees import JsonData
 from empo_learning.allocator import keep_freed_memory
+from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
 from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
@@ -123,6 +125,11 @@ class Phase2(Algorithm):
             comparison=comparison,
             assessed=None if comparison is None else comparison.assess(estimate),
         )
+
+    def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
+        """Refuse all but more steps and other reports; see ``empo_core.protocols.Algorithm``."""
+        scheduled = self._params.scheduled
+        require_extension(changes, scheduled=scheduled, fixed={"reporting.compare"})
 
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"

@@ -300,6 +300,19 @@ class Phase2Params(Config):
         False, description="Write inspector.html, a page that shows decisions and why."
     )
 
+    @property
+    def scheduled(self) -> list[str]:
+        """Keys of what follows the share of ``total_steps`` that is done."""
+        keys = ["optimiser.lr_schedule"] if self.optimiser.lr_schedule != "constant" else []
+        phases_out = self.replay.phase_out_warm_up
+        if not self.targets.model_based if phases_out is None else phases_out:
+            keys.append("replay.phase_out_warm_up")
+        for name in ("robot", "human"):
+            for place, explorer in enumerate(getattr(self.exploration, name)):
+                if hasattr(explorer.params, "decay_fraction"):
+                    keys.append(f"exploration.{name}.{place}.params.decay_fraction")
+        return keys
+
     @model_validator(mode="after")
     def _has_all_rates(self) -> Phase2Params:
         rates = self.optimiser.lr

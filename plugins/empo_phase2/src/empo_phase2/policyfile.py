@@ -45,6 +45,18 @@ class LearnedPolicy:
         """Network of the policy: that of Q_r, or of V_r where Q_r is not learned."""
         return self._behaviour.network
 
+    def export_onnx(self, path: str | Path) -> None:
+        """Write the network of the policy, that of Q_r or V_r, as an ONNX file.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ConfigError: if the network has no ONNX form.
+            StorageError: if the file cannot be written.
+        """
+        self.network.export_onnx(path)
+
     def load(self, weights: Weights) -> None:
         """Act with these weights from now on, named as a learner publishes them."""
         self._behaviour.load(weights)

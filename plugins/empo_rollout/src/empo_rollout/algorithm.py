@@ -25,11 +25,13 @@ from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
+from empo_core.trees import JsonData
 from empo_environments.normalisation import Normaliser
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
+from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
 from empo_learning.result import EvaluationRow
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
@@ -37,6 +39,7 @@ from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector, build_collector, build_normaliser
 from empo_rollout.factory import EnvironmentFactory
+from empo_rollout.initial import begin_with, initial_policy, load_initial
 from empo_rollout.learner import RolloutLearner
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
@@ -111,6 +114,9 @@ class RolloutAlgorithm(Algorithm):
         seed = context.seed
         weights = torch.Generator().manual_seed(seed_of(stream(seed, Stream.WEIGHTS)))
         policy = build_policy(params.policy, env_spec, generator=weights, device=device)
+        initial = None if params.initial is None else initial_policy(params, env_spec)
+        if initial is not None:
+            load_initial(policy, initial)
         updater = self._updater(policy, plan, env_spec, seed, group)
         timers = Timers(device)
         episodes = EpisodeReturns(env_spec.num_agents, context.tracker, reasons=env_spec.reasons)
@@ -134,6 +140,8 @@ class RolloutAlgorithm(Algorithm):
                 device,
                 normaliser=build_normaliser(params, env_spec),
             )
+        if initial is not None and collector.normaliser is not None:
+            begin_with(collector.normaliser, initial)
         learner = RolloutLearner(
             params, seed, environments, policy, collector, updater, episodes, timers, group
         )
@@ -188,6 +196,10 @@ class RolloutAlgorithm(Algorithm):
             ),
             group=group,
         )
+
+    def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
+        """Refuse all but more steps and other reports; see ``empo_core.protocols.Algorithm``."""
+        require_extension(changes, scheduled=self._params.scheduled)
 
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
@@ -247,6 +259,8 @@ class RolloutAlgorithm(Algorithm):
         plan, spec = environments.plan(), environments.spec
         _require_room(self._params, plan, spec)
         build_normaliser(self._params, spec)
+        if self._params.initial is not None:
+            initial_policy(self._params, spec)
         policy = blank_policy(self._params.policy, spec)
         require_learnable(policy, _losses(self._params), self._params, plan, Group())
         return {
@@ -259,6 +273,7 @@ class RolloutAlgorithm(Algorithm):
             "steps per rollout": plan.batch_size,
             "minibatches": plan.minibatches,
             "iterations": -(-self._params.total_steps // plan.batch_size),
+            **environments.trial(),
             "warnings": list(warnings_before(self._params, plan, spec)),
         }
 
@@ -273,7 +288,9 @@ def _normalisation(normaliser: Normaliser | None) -> ObservationNormalisation | 
     if normaliser is None or normaliser.observations is None:
         return None
     moments = normaliser.observations.state_dict()
-    return ObservationNormalisation(moments["mean"], moments["variance"], normaliser.clip)
+    return ObservationNormalisation(
+        moments["mean"], moments["variance"], normaliser.clip, moments["count"]
+    )
 
 
 def _require_room(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> None:

@@ -78,6 +78,11 @@ class MultiCategorical(Distribution):
         return (table - noise).argmax(-1)
 
     @property
+    def log_probs(self) -> Float[Tensor, "*batch number choice"]:
+        """Log-probabilities of the options of each choice; shorter choices are padded."""
+        return self._log_probs
+
+    @property
     def mode(self) -> Int[Tensor, "*batch number"]:
         """The likeliest options."""
         return self._log_probs.argmax(-1)

@@ -12,6 +12,7 @@ from torch import Tensor
 from empo_core.protocols import PlayedEpisodes
 from empo_core.protocols.environments import VectorEnv
 from empo_environments.normalisation import Normaliser
+from empo_learning.evaluation.videos import EpisodeCamera
 from empo_learning.randomness import seeded
 from empo_rollout.collector import policy_step, refuse_non_finite
 from empo_rollout.params import ComputeParams
@@ -50,17 +51,18 @@ def play(
     compute: ComputeParams,
     device: torch.device,
     normaliser: Normaliser | None = None,
+    camera: EpisodeCamera | None = None,
 ) -> list[PlayedEpisodes]:
     """So many episodes of each agent of each environment, by the agent's name.
 
     As many with each, whether they are short or long: taking whichever ends first would count
     short ones too often. ``vector`` are fresh environments, of one block, and stay open.
     ``normaliser`` normalises observations by its statistics, which stay as they are; returns are
-    those of the environments.
+    those of the environments. ``camera`` films the only environment.
     """
     with seeded(np.random.SeedSequence(seed)), autocast(compute):
         vector.start(seed)
-        return _played(policy, vector, plan, device, normaliser)
+        return _played(policy, vector, plan, device, normaliser, camera)
 
 
 def _played(
@@ -69,6 +71,7 @@ def _played(
     plan: EvaluationPlan,
     device: torch.device,
     normaliser: Normaliser | None,
+    camera: EpisodeCamera | None,
 ) -> list[PlayedEpisodes]:
     env_spec = vector.spec
     count, num_agents = plan.episodes_each, env_spec.num_agents
@@ -80,6 +83,8 @@ def _played(
     left = count * plan.most_steps
     while True:
         time_step = vector.recv()
+        if camera is not None:
+            camera.see(time_step, acted)
         rows = np.flatnonzero(acted & (number < count))
         returns[rows, number[rows]] += time_step.reward[rows]
         lengths[rows, number[rows]] += 1
@@ -98,6 +103,8 @@ def _played(
         )
         refuse_non_finite(step, step.distribution.log_prob(chosen), time_step)
         vector.send(time_step.block, chosen.cpu().numpy())
+    if camera is not None:
+        camera.end(len(env_spec.agents))
     if (number < count).any():
         log.warning(
             "an evaluation stopped after %d steps, and %d of %d episodes had not ended; those that "

@@ -7,6 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import UInt8
+
 from empo_core.components import build
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
@@ -19,6 +22,7 @@ from empo_core.protocols.environments import (
 )
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_environments.components import of_caller
+from empo_environments.trial import play_trial
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import SizeRequest, VecPlan, plan_vectorisation, usable_processors
 
@@ -128,6 +132,41 @@ class EnvironmentFactory:
         copies = min(-(-episodes // agents), MOST_EVALUATED)
         vector = self._environment.vector(copies, VectorLayout())
         return vector, -(-episodes // (copies * agents))
+
+    def trial(self) -> dict[str, str]:
+        """The outcome of one episode with random actions, for ``empo check``.
+
+        Worlds are checked by themselves, and may have to be solved before they pay anything.
+
+        Raises:
+            ConfigError: if the environment does not fit.
+            CollectError: if the environment returns what a run cannot learn from.
+        """
+        if self._environment.uses_world:
+            return {}
+        return {"trial episode": play_trial(self._environment, self._seed)}
+
+    def filmed(self) -> tuple[VectorEnv, Callable[[], UInt8[np.ndarray, "height width 3"]]]:
+        """One environment that can be drawn, and what draws it.
+
+        Raises:
+            ConfigError: if the environment draws no pictures.
+        """
+        vector = self._environment.vector(1, VectorLayout(rendering=True))
+        render = getattr(vector, "render", None)
+        if render is None:
+            vector.close()
+            raise ConfigError(
+                f"{WHERE}: {type(vector).__name__} steps all copies of {self._environment.name!r} "
+                "in one call and draws none; environments that draw are copies, e.g. those of "
+                "'gymnasium'"
+            )
+        return vector, lambda: render(0)
+
+    @property
+    def name(self) -> str:
+        """Short name of the environment, for people."""
+        return self._environment.name
 
     @property
     def _in_processes(self) -> bool:

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from empo_core import Config
 from empo_core.config import EnvironmentRef, ExecutorRef, PolicyLossRef, merged
 from empo_environments.params import NormaliseParams
+from empo_learning.extension import InitialModel
 from empo_learning.params import Compute, Optimiser, ScoredReporting
 from empo_rollout.presets import FEW, PRESETS, Preset
 
@@ -365,6 +366,11 @@ class RolloutParams(Config):
         description="The environment, e.g. gymnasium/CartPole-v1; null where a function of the "
         "Python API makes it.",
     )
+    initial: InitialModel | None = Field(
+        None,
+        description="A run directory, or its results/model.safetensors, whose weights (and "
+        "statistics of observations) are the first ones; null: random weights.",
+    )
     normalise: NormaliseParams | None = Field(
         None, description="Running normalisation of observations and rewards; null: none."
     )
@@ -392,6 +398,16 @@ class RolloutParams(Config):
             getattr(self.environment, "params", self.environment), "id", None
         )
         return label
+
+    @property
+    def scheduled(self) -> list[str]:
+        """Keys of what follows the share of ``total_steps`` that is done."""
+        keys = {"optimiser.lr_schedule": self.optimiser.lr_schedule != "constant"}
+        keys |= {"update.prio_beta0": self.update.sampling == "prioritized"}
+        for place, entry in enumerate(self.losses):
+            shape = getattr(getattr(entry.loss.params, "entropy", None), "schedule", "constant")
+            keys[f"losses.{place}.loss.params.entropy.schedule"] = shape != "constant"
+        return [key for key, is_scheduled in keys.items() if is_scheduled]
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> RolloutParams:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from empo_core.best_effort import best_effort
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
+from empo_core.protocols.environments import VectorEnv
 from empo_environments.normalisation import Normaliser
+from empo_learning.evaluation.videos import EpisodeCamera, save_videos
 from empo_rollout.agent import RolloutAgent
 from empo_rollout.evaluation import EvaluationPlan, play
 from empo_rollout.factory import EnvironmentFactory
+from empo_rollout.onnx_policy import export_policy
 from empo_rollout.params import RolloutParams
 from empo_rollout.policy import Networks
 
@@ -21,6 +25,8 @@ class RolloutPlayer(EpisodePlayer):
 
     Actions are drawn, or the likeliest ones, as ``reporting.deterministic`` says.
     """
+
+    films = True
 
     def __init__(
         self,
@@ -52,8 +58,32 @@ class RolloutPlayer(EpisodePlayer):
         An episode that goes on after ``max_steps`` (``reporting.evaluation_steps``) counts as it
         stands.
         """
-        reporting = self._params.reporting
         vector, episodes_each = self._environments.evaluation(episodes * len(self.members))
+        return self._played(vector, episodes_each, seed, max_steps)
+
+    def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
+        """Animations of episodes of one copy, with all its agents; see ``EpisodePlayer.film``."""
+        vector, draw = self._environments.filmed()
+        camera = EpisodeCamera(
+            draw,
+            episodes=episodes,
+            name=self._environments.name,
+            actor="policy",
+            fps=vector.spec.render_fps,
+        )
+        self._played(vector, episodes, seed, camera=camera)
+        return save_videos(camera.videos, directory)
+
+    def _played(
+        self,
+        vector: VectorEnv,
+        episodes_each: int,
+        seed: int,
+        max_steps: int | None = None,
+        camera: EpisodeCamera | None = None,
+    ) -> Sequence[PlayedEpisodes]:
+        """Episodes of each agent in environments that are closed in the end."""
+        reporting = self._params.reporting
         plan = EvaluationPlan(
             episodes_each=episodes_each,
             most_steps=reporting.evaluation_steps if max_steps is None else max_steps,
@@ -68,10 +98,14 @@ class RolloutPlayer(EpisodePlayer):
                 compute=self._params.compute,
                 device=self._device,
                 normaliser=self._normaliser,
+                camera=camera,
             )
         finally:
             with best_effort("closing the environments of an evaluation"):
                 vector.close()
+
+    def _export_onnx(self, path: Path, number: int) -> None:
+        export_policy(self._policy, self._environments.spec, number, path)
 
     def _agent(self, number: int) -> RolloutAgent:
         return RolloutAgent(

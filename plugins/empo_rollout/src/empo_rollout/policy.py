@@ -367,19 +367,26 @@ class ObservationNormalisation(nn.Module):
     mean: Tensor
     variance: Tensor
     clip: Tensor
+    count: Tensor
 
     def __init__(
-        self, mean: Float[Tensor, " word"], variance: Float[Tensor, " word"], clip: float | Tensor
+        self,
+        mean: Float[Tensor, " word"],
+        variance: Float[Tensor, " word"],
+        clip: float | Tensor,
+        count: Float[Tensor, ""],
     ) -> None:
+        """Take over the statistics; ``count`` is the number of observations that they are of."""
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("variance", variance)
         self.register_buffer("clip", torch.as_tensor(clip, dtype=mean.dtype))
+        self.register_buffer("count", count)
 
     @classmethod
     def within(cls, policy: Mapping[str, Tensor]) -> ObservationNormalisation | None:
         """The normalisation in the state dictionary of a policy; None: observations stay."""
-        names = [f"normalisation.{name}" for name in ("mean", "variance", "clip")]
+        names = [f"normalisation.{name}" for name in ("mean", "variance", "clip", "count")]
         return cls(*(policy[name] for name in names)) if names[0] in policy else None
 
     def forward(self, observation: Float[Tensor, "*batch word"]) -> Float[Tensor, "*batch word"]:

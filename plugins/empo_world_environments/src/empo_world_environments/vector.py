@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int, Shaped
+from jaxtyping import Float32, Int, Shaped, UInt8
 from torch import Tensor
 
 from empo_core.errors import ConfigError
@@ -121,6 +121,18 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
     def spec(self) -> EnvSpec:
         """Constants of the copies."""
         return self._spec
+
+    def render(self, number: int) -> UInt8[np.ndarray, "height width 3"]:
+        """A picture of a copy for people.
+
+        Raises:
+            ConfigError: if the world cannot draw itself.
+        """
+        size = self._shape[0]
+        picture = self._stage.world.render(self.blocks[number // size].rows[number % size])
+        if picture is None:
+            raise ConfigError(f"world {self._stage.world.spec.name!r} cannot draw itself")
+        return picture
 
     def begun(self, count: int, generator: torch.Generator) -> WorldCopies:
         """So many copies at the start of an episode."""

@@ -84,14 +84,15 @@ class MlpEnsemble(nn.Module):
             for store in (self.weights, self.biases, self.scales, self.shifts)
         ]
         batch = x.shape[1:-1] if split else x.shape[:-1]
-        rows = x.reshape(len(x) if split else 1, batch.numel(), x.shape[-1])
-        caches = x.device.type == "cpu" and not torch.compiler.is_compiling()
-        size = BLOCK if caches else max(batch.numel(), 1)
+        is_traced = torch.onnx.is_in_onnx_export()  # Then no number of rows may be a constant.
+        rows = x.reshape(len(x) if split else 1, -1 if is_traced else batch.numel(), x.shape[-1])
+        caches = x.device.type == "cpu" and not (torch.compiler.is_compiling() or is_traced)
         outputs = []
         # One after the other, which on CPUs is faster than all at once: more stays in the cache.
         for place in range(len(stores[0][0])):
             parameters = [[tensors[place] for tensors in store] for store in stores]
-            blocks = torch.split(rows[place if split else 0], size)
+            part = rows[place if split else 0]
+            blocks = torch.split(part, BLOCK) if caches else [part]
             results = [self._network(block, parameters, training) for block in blocks]
             outputs.append(results[0] if len(results) == 1 else torch.cat(results))
         output = outputs[0][None] if len(outputs) == 1 else torch.stack(outputs)
@@ -108,7 +109,8 @@ class MlpEnsemble(nn.Module):
             if index == 0 and training and self.dropout:
                 h = F.dropout(h, self.dropout)
             if index < len(scales):
-                h = F.layer_norm(h, h.shape[-1:], scales[index], shifts[index])
+                width = int(h.shape[-1])  # A constant, also for exports.
+                h = F.layer_norm(h, (width,), scales[index], shifts[index])
             if index < last:
                 h = mish(h)
             elif self.final is not None:
@@ -164,7 +166,7 @@ def mish(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
     Beyond 20, where it equals ``x`` in every precision used, ``e^x`` is not computed.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export():
         e = x.clamp(max=20).exp()
         h = e + 0.5 * e * e
         return x * (h / (h + 1))

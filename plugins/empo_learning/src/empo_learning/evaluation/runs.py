@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,11 @@ from empo_learning.evaluation.episodes import EpisodeSampler
 from empo_learning.evaluation.returns import ReturnEvaluation, evaluate_returns
 from empo_learning.evaluation.starts import read_starts
 
+log = logging.getLogger(__name__)
+
 EVALUATION = "evaluation"
+FILMS_IN_WORLD = 3
+"""Episodes that are animated in a world."""
 EPISODES_IN_WORLD, EPISODES_IN_ENVIRONMENT = 1000, 100
 """Episodes per goal, or per agent or task, where the caller does not say how many."""
 
@@ -69,6 +74,7 @@ def evaluate_run(
     *,
     episodes: int | None = None,
     gifs: int | None = None,
+    is_filmed: bool = False,
     seed: int = 0,
     max_steps: int | None = None,
     checkpoint: CheckpointChoice = "newest",
@@ -83,7 +89,8 @@ def evaluate_run(
         episodes: Episodes per goal of a world, or per agent or task of an environment, at least 1;
             None: 1000, or 100.
         gifs: Animations to write, of each task and actor where there is no world; None: 3 of a
-            world that can draw itself, and 1 of each of those that can be filmed.
+            world that can draw itself, and 1 of each that is asked for or filmed unasked.
+        is_filmed: Whether animations are asked for.
         seed: Decides everything that is random.
         max_steps: Cut episodes here; None: at the horizon, or after ``MOST_STEPS`` without one.
         checkpoint: Which weights of the run.
@@ -92,7 +99,8 @@ def evaluate_run(
         environment: Makes an environment, where the run was given one from Python.
 
     Raises:
-        ConfigError: if ``run_dir`` is no run directory, or its algorithm or world cannot be played.
+        ConfigError: if ``run_dir`` is no run directory, its algorithm or world cannot be played, or
+            animations are asked for and cannot be drawn.
         StorageError: if the run left nothing that can be loaded, or the disk refuses.
         SolveError: if its policies make no sense.
         CollectError: if an environment failed.
@@ -101,6 +109,9 @@ def evaluate_run(
     run = Experiment.load(run_dir, environment=environment)
     policies, path, world = run.policies(checkpoint), run.directory, run.context.world
     files = [path / EVALUATION / "evaluation.json"]
+    is_asked = is_filmed or bool(gifs)
+    if is_filmed and gifs == 0:
+        raise ConfigError("--film asks for animations, and --gifs 0 for none: drop one of them")
     evaluation: Evaluation | ReturnEvaluation
     if isinstance(policies, tuple):
         if world is None:
@@ -110,12 +121,13 @@ def evaluate_run(
             humans = build(human_prior, world)
         begins = None if starts is None else read_starts(starts, world, robots, humans)
         sampler = EpisodeSampler(world, robots, humans, max_steps, begins)
+        if is_filmed and gifs is None:
+            gifs = FILMS_IN_WORLD
         evaluation, animations = _in_world(sampler, path, episodes, gifs, seed)
         files += animations
     elif refused := [
         option
         for option, is_set in (
-            ("--gifs", gifs and not policies.films),
             ("--human-prior", human_prior),
             ("--starts", starts),
         )
@@ -125,14 +137,25 @@ def evaluate_run(
             f"{path}: {refused[0]} is for episodes in a world of human goals; leave out "
             f"{refused[0]}"
         )
+    elif is_asked and not policies.films:
+        raise ConfigError(
+            f"{path}: {type(policies).__name__} draws no episodes; leave out --film and --gifs"
+        )
     else:
         num_episodes = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
         evaluation = evaluate_returns(
             policies, episodes=num_episodes, seed=seed, max_steps=max_steps
         )
-        directory, number = _fresh(path), 1 if gifs is None else gifs
-        if number and policies.films:
-            files += policies.film(directory, episodes=number, seed=seed)
+        directory, number = _fresh(path), gifs
+        if number is None:
+            number = 1 if is_filmed else policies.unasked_films
+        try:
+            if number and policies.films:
+                files += policies.film(directory, episodes=number, seed=seed)
+        except ConfigError as error:
+            if is_asked:
+                raise
+            log.warning("no animation was written: %s", error)
     done = Evaluated(
         run_dir=path,
         algorithm=run.config.algorithm.name,
@@ -154,7 +177,8 @@ def _in_world(
     num_episodes = EPISODES_IN_WORLD if episodes is None else episodes
     evaluation = evaluate(sampler, episodes=num_episodes, seed=seed)
     if gifs is None:
-        gifs = 0 if sampler.world.render(sampler.begins.states[0]) is None else 3
+        is_drawn = sampler.world.render(sampler.begins.states[0]) is not None
+        gifs = FILMS_IN_WORLD if is_drawn else 0
     directory = _fresh(path)
     return evaluation, film(sampler, directory, episodes=gifs, seed=seed) if gifs else []
 

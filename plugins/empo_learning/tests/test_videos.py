@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from empo_latent.videos import MAX_BYTES, MAX_PIXELS, Video, save_videos, shrunk, warn_no_videos
+from empo_learning.evaluation.videos import MAX_BYTES, MAX_PIXELS, Video, save_videos, shrunk
 
 
 def noise(count: int, size: int) -> list[np.ndarray]:
@@ -60,15 +58,6 @@ def test_small_pictures_are_copied() -> None:
     frame[:] = 9
     assert kept.shape == (4, 5, 3)
     assert not kept.any()
-
-
-def test_a_reason_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
-    warn_no_videos.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        for reason in ("no display", "no display", "no driver"):
-            warn_no_videos(reason)
-    assert [record.getMessage().count("no display") for record in caplog.records] == [1, 0]
-    warn_no_videos.cache_clear()
 
 
 def test_no_films_leave_no_folder(tmp_path: Path) -> None:
