@@ -3,6 +3,7 @@
 from empo_core.config.models import (
     AggregatorRef,
     AlgorithmRef,
+    CallbackRef,
     CollectorRef,
     ComponentRef,
     Config,
@@ -28,6 +29,7 @@ from empo_core.config.models import (
 __all__ = [
     "AggregatorRef",
     "AlgorithmRef",
+    "CallbackRef",
     "CollectorRef",
     "ComponentRef",
     "Config",

@@ -25,6 +25,7 @@ Kind = Literal[
     "collector",
     "environment",
     "executor",
+    "callback",
     "algorithm",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)

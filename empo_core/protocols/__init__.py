@@ -17,6 +17,7 @@ explorer       Explorer      base class  ``factory(params, spec, agents)``
 collector      Collector     protocol    ``factory(params)``
 environment    Environment   base class  ``factory(params, context)``
 executor       Executor      protocol    ``factory(params)``
+callback       Callback      base class  ``factory(params)``
 algorithm      Algorithm     base class  ``factory(params)``
 =============  ============  ==========  ==========================================
 
@@ -52,6 +53,10 @@ from empo_core.protocols.learning import (
 from empo_core.protocols.environments import (
     Environment as Environment,
     VectorEnv as VectorEnv,
+)
+from empo_core.protocols.callbacks import (
+    Callback as Callback,
+    Training as Training,
 )
 from empo_core.protocols.executors import (
     Executor as Executor,

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.protocols.callbacks import Callback
 from empo_core.protocols.trackers import Tracker
 from empo_core.protocols.worlds import HumanPrior, RobotPolicy, WorldModel
 from empo_core.trees import JsonData
@@ -39,6 +40,7 @@ class RunContext:
         world_model: The config's reference to the world, from which other processes build it
             anew; None where the world did not come from a config.
         environment: Makes an environment, where a caller from Python passed one.
+        callbacks: The callbacks of a learner, in the order in which they are called.
     """
 
     world: WorldModel | None
@@ -48,6 +50,7 @@ class RunContext:
     resume: bool
     world_model: Any = None
     environment: Callable[[], object] | None = None
+    callbacks: Sequence[Callback] = ()
 
 
 @runtime_checkable
@@ -171,10 +174,12 @@ class Algorithm(ABC):
     Attributes:
         has_intrinsic_reward: Whether ``intrinsic_reward`` gives U_r.
         takes_environment: Whether runs act in an environment that a caller from Python passes.
+        takes_callbacks: Whether runs call ``RunContext.callbacks``.
     """
 
     has_intrinsic_reward: ClassVar[bool] = False
     takes_environment: ClassVar[bool] = False
+    takes_callbacks: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, context: RunContext) -> Result:

@@ -284,4 +284,4 @@ def test_a_factory_that_returns_nothing_is_a_sentence(built: Callable[..., Any])
 
 def test_every_kind_is_checked() -> None:
     assert PROTOCOLS.keys() == set(KINDS)
-    assert BODIES.keys() | {"tracker"} == set(KINDS)
+    assert BODIES.keys() | {"tracker", "callback"} == set(KINDS)

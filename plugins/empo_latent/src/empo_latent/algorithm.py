@@ -49,7 +49,7 @@ WINDOW = 20
 class LatentAlgorithm(Algorithm):
     """Learns a latent world model, and policies within it; acts by planning or by the policy."""
 
-    takes_environment = True
+    takes_environment = takes_callbacks = True
 
     def __init__(self, params: LatentParams) -> None:
         self._params = params

@@ -390,7 +390,10 @@ class Updater:
 
     Attributes:
         needs_expert: Whether sequences must say how the planner would have acted.
+        lr_scale: Factor of all learning rates.
     """
+
+    lr_scale = 1.0
 
     def __init__(
         self,
@@ -673,6 +676,8 @@ class Updater:
         """Cut the gradient, follow it, and say how long it was."""
         longest = self._params.optimiser.max_grad_norm
         norm = nn.utils.clip_grad_norm_(parameters, math.inf if longest is None else longest)
+        for group in optimiser.param_groups:
+            group["lr"] = group["initial_lr"] * self.lr_scale
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         return norm
@@ -692,6 +697,7 @@ def _adam(
 ) -> torch.optim.Optimizer:
     decay = params.optimiser.weight_decay
     kind = torch.optim.AdamW if decay else torch.optim.Adam
+    groups = [{**group, "initial_lr": group["lr"]} for group in groups]
     return kind(groups, eps=eps, weight_decay=decay, fused=True)
 
 

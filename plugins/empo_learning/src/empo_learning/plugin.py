@@ -18,6 +18,32 @@ class SyncParams(Config):
     min_env_steps: int = Field(1000, ge=0, description="Environment steps before training starts.")
 
 
+class BestCheckpointParams(Config):
+    """Parameters of callback ``best-checkpoint``: checkpoints of the best evaluations."""
+
+    min_improvement: float = Field(0.0, ge=0, description="Smaller improvements count as none.")
+
+
+class EarlyStoppingParams(BestCheckpointParams):
+    """Parameters of callback ``early-stopping``: the end of a run that gets no better."""
+
+    patience: int = Field(
+        5, ge=1, description="Evaluations in a row without an improvement that end the run."
+    )
+
+
+class PlateauParams(BestCheckpointParams):
+    """Parameters of callback ``plateau``: lower learning rates where a run gets no better."""
+
+    patience: int = Field(
+        3, ge=1, description="Evaluations in a row without an improvement that lower the rate."
+    )
+    factor: float = Field(0.5, gt=0, lt=1, description="Factor of the learning rate each time.")
+    min_scale: float = Field(
+        0.01, gt=0, le=1, description="Least share of the learning rate that is left."
+    )
+
+
 @hookimpl
 def empo_components() -> Iterable[Component]:
     """Offer what a learner needs to run at all."""
@@ -28,6 +54,30 @@ def empo_components() -> Iterable[Component]:
         target="empo_learning.sync_collector:Sync",
         api=1,
         summary="One actor in the learner's process; a resumed run goes on exactly.",
+    )
+    yield Component(
+        kind="callback",
+        name="early-stopping",
+        params=EarlyStoppingParams,
+        target="empo_learning.callbacks:EarlyStopping",
+        api=1,
+        summary="Ends a run whose evaluations do not get better any more.",
+    )
+    yield Component(
+        kind="callback",
+        name="best-checkpoint",
+        params=BestCheckpointParams,
+        target="empo_learning.callbacks:BestCheckpoint",
+        api=1,
+        summary="Writes a checkpoint after each evaluation that is the best so far.",
+    )
+    yield Component(
+        kind="callback",
+        name="plateau",
+        params=PlateauParams,
+        target="empo_learning.callbacks:Plateau",
+        api=1,
+        summary="Lowers the learning rate where evaluations do not get better any more.",
     )
 
 

@@ -56,7 +56,7 @@ FEW_WEIGHTS = 10**7
 class Phase2(Algorithm):
     """Learns Q_r, V_h^e and whatever else is not in closed form, from collected experience."""
 
-    has_intrinsic_reward = True
+    has_intrinsic_reward = takes_callbacks = True
 
     def __init__(self, params: Phase2Params) -> None:
         self._params = params

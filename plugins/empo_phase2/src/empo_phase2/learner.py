@@ -134,6 +134,11 @@ class Learner(LoopLearner):
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
 
+    @property
+    def evaluates(self) -> bool:
+        """True if right values are there to compare with."""
+        return self._comparison is not None
+
     def start(self) -> None:
         """Publish the initial weights."""
         self._publish()
@@ -154,6 +159,7 @@ class Learner(LoopLearner):
         self.train()
         if self.steps % self._params.optimiser.publish_interval == 0:
             self._publish()
+        self.after_update()
 
     def train(self) -> None:
         """One training step: sample, targets, fit, refresh.
@@ -218,7 +224,7 @@ class Learner(LoopLearner):
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
-        return self._rates[quantity] * self.schedule.lr_factor(step)
+        return self._rates[quantity] * self.schedule.lr_factor(step) * self.lr_scale
 
     def regression_batch(
         self, quantity: Quantity, targets: BatchTargets
@@ -337,7 +343,8 @@ class Learner(LoopLearner):
 
     def _collect(self) -> None:
         """Put what actors bring into the replay, and let explorers learn from it."""
-        for experience in self._collector.collect(self.steps):
+        experiences = self._collector.collect(self.steps)
+        for experience in experiences:
             block = Block.from_arrays(experience.arrays)
             self.replay.add(block, training_step=self.steps)
             self.entered.add(block)
@@ -345,6 +352,8 @@ class Learner(LoopLearner):
                 self._comparison.observe(block)
             if self._explorers.learns:
                 self._exploration = self._explorers.learn(block)
+        if experiences:
+            self.after_rollout()
 
     def _publish(self) -> None:
         """Send the newest values to the actors."""

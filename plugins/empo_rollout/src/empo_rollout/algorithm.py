@@ -65,7 +65,7 @@ SOURCE = "reward"
 class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
 
-    takes_environment = True
+    takes_environment = takes_callbacks = True
 
     def __init__(self, params: RolloutParams) -> None:
         self._params = params

@@ -174,6 +174,9 @@ class Updater:
 
     where means are over the steps in which an agent acted and of which the outcome is known.
     A minibatch may be gone through in several parts; that changes no gradient.
+
+    Attributes:
+        lr_scale: Factor of the learning rate, beside its schedule.
     """
 
     def __init__(
@@ -221,6 +224,7 @@ class Updater:
         self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
         self._num_minibatches = params.update.update_epochs * plan.minibatches
         self._steps = 0
+        self.lr_scale = 1.0
 
     def update(
         self,
@@ -462,7 +466,7 @@ class Updater:
             params.lr, params.lr_schedule, progress, step=self._steps, warm_up=params.lr_warm_up
         )
         for group in optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * self.lr_scale
         optimiser.step()
         self._steps += 1
         return norm

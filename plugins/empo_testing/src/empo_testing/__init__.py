@@ -12,6 +12,7 @@ import sys
 _KITS = [
     "aggregator",
     "algorithm",
+    "callback",
     "collector",
     "environment",
     "executor",
