@@ -71,8 +71,8 @@ class Callback:
     def after_rollout(self, training: Training) -> None:
         """Follow the collection of experience.
 
-        That is a whole rollout in ``rollout``, a step of all environments in ``latent``, and what
-        actors brought for one training step in ``phase2``.
+        That is what the learner collects at a time: a whole rollout, a step of all environments,
+        or what actors bring for one training step.
         """
 
     def after_update(self, training: Training) -> None:
