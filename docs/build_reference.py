@@ -48,6 +48,7 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
     "environment": ("What agents act in where there is no world model.", "Environment"),
     "executor": ("Starts workers in processes of their own and calls their methods.", "Executor"),
     "callback": ("Follows a run that learns; may stop it, log, save, change its rate.", "Callback"),
+    "schedule": ("How learning rates change in the course of a run.", "Schedule"),
     "algorithm": ("What a run does.", "Algorithm"),
 }
 

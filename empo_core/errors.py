@@ -140,7 +140,7 @@ def place(error: BaseException) -> str:
 
 def place_in(error: BaseException, component: object) -> str:
     """The package of a component, and the line of its module in which it raised an error."""
-    module = type(component).__module__
+    module = getattr(component, "__module__", type(component).__module__)
     file = getattr(sys.modules.get(module), "__file__", None)
     frames = [*traceback.extract_tb(error.__traceback__)]
     frames = [frame for frame in frames if frame.filename == file] or frames[-1:]
@@ -152,7 +152,8 @@ def failure(error: BaseException, component: object, hook: str) -> str:
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SystemExit):
         reason = event(error)
-    return f"{type(component).__name__} failed in {hook}: {reason} ({place_in(error, component)})"
+    name = getattr(component, "__qualname__", type(component).__name__)
+    return f"{name} failed in {hook}: {reason} ({place_in(error, component)})"
 
 
 def exit_error(error: BaseException, component: str) -> ComponentExitError:

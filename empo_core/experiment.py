@@ -26,6 +26,7 @@ from empo_core.protocols import (
     RobotPolicy,
     RunContext,
     RunStatus,
+    Schedule,
     Tracker,
 )
 from empo_core.random_streams import Stream, seed_globals, stream
@@ -77,6 +78,7 @@ def run(
     watchers: Sequence[Tracker] = (),
     environment: Callable[[], object] | str | None = None,
     callbacks: Sequence[Callback | str | Mapping[str, object]] = (),
+    lr_schedule: Schedule | None = None,
     **params: object,
 ) -> Result:
     """Run a config in a new run directory and return the result; see ``Experiment.start``.
@@ -89,6 +91,7 @@ def run(
         environment: Makes an environment, as for ``Experiment``; or the name of one.
         callbacks: As for ``Experiment.start``; with the name of an algorithm also names of
             components, or ``{"name": ..., "params": {...}}``.
+        lr_schedule: As for ``Experiment``.
         **params: With the name of an algorithm its params, e.g. ``total_steps=100_000``, and
             keys of the config, e.g. ``seed=1``.
 
@@ -119,6 +122,7 @@ def run(
         watchers=watchers,
         environment=environment,
         callbacks=_checked(callbacks),
+        lr_schedule=lr_schedule,
     ).result
 
 
@@ -159,6 +163,7 @@ class Experiment:
         registry: Registry | None = None,
         environment: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
+        lr_schedule: Schedule | None = None,
     ) -> None:
         """Build the world and the algorithm of a config; nothing is written.
 
@@ -168,6 +173,8 @@ class Experiment:
             environment: Makes an environment, for algorithms that act in one which no installed
                 component provides; it must be picklable where other processes need it.
             callbacks: Of the learner, after those of the config.
+            lr_schedule: Factor of learning rates as a function of the share of the run that is
+                over, instead of a schedule of the config.
 
         Raises:
             EmpoError: if a component of the config cannot be built.
@@ -176,11 +183,14 @@ class Experiment:
         self.seconds = 0.0
         self._registry = registry or installed()
         self._environment, self._callbacks = environment, _checked(callbacks)
+        self._lr_schedule = lr_schedule
         self._since = time.monotonic()
         packages = {offer.component.package for offer in self._registry.offers}
         self._warnings = LoggedWarnings({"empo_core", *packages})
         self._world = build_world(config, self._registry)
-        self.algorithm = build_algorithm(config, self._registry, environment, callbacks)
+        self.algorithm = build_algorithm(
+            config, self._registry, environment, callbacks, lr_schedule
+        )
 
     @classmethod
     def start(
@@ -191,6 +201,7 @@ class Experiment:
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
+        lr_schedule: Schedule | None = None,
         terminal: bool | None = None,
         place: Path | None = None,
     ) -> Experiment:
@@ -205,6 +216,7 @@ class Experiment:
             watchers: Trackers besides those of the config.
             environment: As for ``Experiment``.
             callbacks: As for ``Experiment``.
+            lr_schedule: As for ``Experiment``.
             terminal: Whether trackers for terminals watch: True adds those that plugins offer,
                 False leaves out those of the config; None: what the config says.
             place: The run directory, which must not exist; None: one with a name of its own.
@@ -215,12 +227,14 @@ class Experiment:
         """
         registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
-            return cls._resume(unfinished, registry, watchers, environment, callbacks, terminal)
+            return cls._resume(
+                unfinished, registry, watchers, environment, callbacks, lr_schedule, terminal
+            )
         with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
             inputs = Inputs(config)
             seed_everything(config.seed)
-            experiment = cls(config, registry, environment, callbacks)
+            experiment = cls(config, registry, environment, callbacks, lr_schedule)
             trackers = experiment._trackers(watchers, terminal)
             experiment._build_callbacks()
             if place is None and not process_rank():
@@ -243,6 +257,7 @@ class Experiment:
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
+        lr_schedule: Schedule | None = None,
         terminal: bool | None = None,
     ) -> Experiment:
         """Go on with an interrupted or failed run in its own directory.
@@ -253,6 +268,7 @@ class Experiment:
             watchers: Trackers besides those of the config.
             environment: Makes an environment.
             callbacks: Those that the run began with, so that it goes on as it would have.
+            lr_schedule: That with which the run began, if any.
             terminal: As for ``start``.
 
         Raises:
@@ -262,7 +278,13 @@ class Experiment:
         """
         registry = registry or installed()
         return cls._resume(
-            RunDirectory.reopen(path), registry, watchers, environment, callbacks, terminal
+            RunDirectory.reopen(path),
+            registry,
+            watchers,
+            environment,
+            callbacks,
+            lr_schedule,
+            terminal,
         )
 
     @classmethod
@@ -273,6 +295,7 @@ class Experiment:
         watchers: Sequence[Tracker],
         environment: Callable[[], object] | None,
         callbacks: Sequence[Callback],
+        lr_schedule: Schedule | None,
         terminal: bool | None,
     ) -> Experiment:
         with directory:
@@ -280,7 +303,7 @@ class Experiment:
             with Termination() as termination, exits_of_components(config, registry):
                 config = checked_inputs(config, directory.source)
                 seed_everything(config.seed)
-                experiment = cls(config, registry, environment, callbacks)
+                experiment = cls(config, registry, environment, callbacks, lr_schedule)
                 experiment._require_world_of(directory.source)
                 trackers = experiment._trackers(watchers, terminal)
                 experiment._build_callbacks()
@@ -392,7 +415,7 @@ class Experiment:
         copied = inputs.in_run(self.config, directory)
         if copied.algorithm is not self.config.algorithm:
             self.algorithm = build_algorithm(
-                copied, self._registry, self._environment, self._callbacks
+                copied, self._registry, self._environment, self._callbacks, self._lr_schedule
             )
         self.config = copied
 
@@ -424,6 +447,7 @@ class Experiment:
             world_model=self.config.world_model,
             environment=self._environment,
             callbacks=self._callbacks,
+            lr_schedule=self._lr_schedule,
         )
 
     def _run(

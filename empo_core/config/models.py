@@ -199,6 +199,7 @@ ExplorerRef = ComponentRef[Literal["explorer"]]
 EnvironmentRef = ComponentRef[Literal["environment"]]
 ExecutorRef = ComponentRef[Literal["executor"]]
 CallbackRef = ComponentRef[Literal["callback"]]
+ScheduleRef = ComponentRef[Literal["schedule"]]
 AlgorithmRef = ComponentRef[Literal["algorithm"]]
 
 

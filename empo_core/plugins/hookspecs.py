@@ -26,6 +26,7 @@ Kind = Literal[
     "environment",
     "executor",
     "callback",
+    "schedule",
     "algorithm",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)

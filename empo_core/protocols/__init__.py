@@ -18,6 +18,7 @@ collector      Collector     protocol    ``factory(params)``
 environment    Environment   base class  ``factory(params, context)``
 executor       Executor      protocol    ``factory(params)``
 callback       Callback      base class  ``factory(params)``
+schedule       Schedule      protocol    ``factory(params)``
 algorithm      Algorithm     base class  ``factory(params)``
 =============  ============  ==========  ==========================================
 
@@ -42,6 +43,7 @@ from empo_core.protocols.worlds import (
 )
 from empo_core.protocols.learning import (
     Regression as Regression,
+    Schedule as Schedule,
     Policy as Policy,
     Critic as Critic,
     Explorer as Explorer,

@@ -164,6 +164,19 @@ class Aggregator(Protocol):
 
 
 @runtime_checkable
+class Schedule(Protocol):
+    """A factor of learning rates that changes in the course of a run; any function is one."""
+
+    def __call__(self, progress: float) -> float:
+        """The factor, finite and at least 0.
+
+        Args:
+            progress: The share of the run that is over, in [0, 1]; where a learner has a phase of
+                constant rates, the share of what comes after it.
+        """
+
+
+@runtime_checkable
 class Regression(Protocol):
     """Fits one value network to targets, and keeps what it needs for that, e.g. moments."""
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.callbacks import Callback
+from empo_core.protocols.learning import Schedule
 from empo_core.protocols.trackers import Tracker
 from empo_core.protocols.worlds import HumanPrior, RobotPolicy, WorldModel
 from empo_core.trees import JsonData
@@ -41,6 +42,7 @@ class RunContext:
             anew; None where the world did not come from a config.
         environment: Makes an environment, where a caller from Python passed one.
         callbacks: The callbacks of a learner, in the order in which they are called.
+        lr_schedule: The learning-rate schedule that a caller from Python passed.
     """
 
     world: WorldModel | None
@@ -51,6 +53,7 @@ class RunContext:
     world_model: Any = None
     environment: Callable[[], object] | None = None
     callbacks: Sequence[Callback] = ()
+    lr_schedule: Schedule | None = None
 
 
 @runtime_checkable
@@ -174,12 +177,12 @@ class Algorithm(ABC):
     Attributes:
         has_intrinsic_reward: Whether ``intrinsic_reward`` gives U_r.
         takes_environment: Whether runs act in an environment that a caller from Python passes.
-        takes_callbacks: Whether runs call ``RunContext.callbacks``.
+        is_learner: Whether runs heed ``callbacks`` and ``lr_schedule`` of ``RunContext``.
     """
 
     has_intrinsic_reward: ClassVar[bool] = False
     takes_environment: ClassVar[bool] = False
-    takes_callbacks: ClassVar[bool] = False
+    is_learner: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, context: RunContext) -> Result:

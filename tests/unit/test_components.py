@@ -62,6 +62,7 @@ BODIES: dict[str, list[str]] = {
         "def kill(self, worker, reason): ...",
         "def shutdown(self, timeout_s=5.0): ...",
     ],
+    "schedule": ["def __call__(self, progress): ..."],
     "algorithm": ["def run(self, context): ...", "def check(self, world): ..."],
 }
 BASES = [kind for kind in KINDS if not getattr(PROTOCOLS[kind], "_is_protocol", False)]

@@ -158,6 +158,7 @@ class LatentLearner(Learner):
         return {
             **numbers,
             **episodes.metrics(),
+            **({"optim/lr": self._parts.updater.lr} if self.updates_made else {}),
             "time/updates": float(self.updates_made),
             "time/updates_per_second": made / elapsed if elapsed else 0.0,
         }

@@ -26,6 +26,7 @@ from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group, RankLostError
 from empo_learning.finite import check_finite_state
 from empo_learning.learner import EvaluationInterrupted, Learner, Metrics
+from empo_learning.lr_schedules import name_of
 from empo_learning.params import Reporting
 from empo_learning.randomness import capture, restore
 from empo_learning.saved_state import SavedState, fitting
@@ -131,6 +132,7 @@ class Loop:
         self._interrupts = Interrupts(self._announce_stop)
         self._failure: Exception | None = None
         self._is_agreed = False
+        self._lr_schedule = None if context.lr_schedule is None else name_of(context.lr_schedule)
         self.timers = timers or Timers()
         self.seconds = 0.0
         self._history: BoundedCurve[TrainingRow] = BoundedCurve()
@@ -390,6 +392,7 @@ class Loop:
             "lr_scale": self._training.lr_scale,
             "stop_reason": self._training.stop_reason,
             "callbacks": _state_of(self._callbacks, rescuing),
+            "lr_schedule": self._lr_schedule,
         }
         _check_state(learner_state, learner.may_be_unknown, "what is to be saved")
         times = {
@@ -435,6 +438,12 @@ class Loop:
         self._score, self._scores = counts.score, counts.scores
         self._training.stop_reason = counts.stop_reason
         self._training.lr_scale = self._learner.lr_scale = counts.lr_scale
+        if counts.lr_schedule != self._lr_schedule:
+            log.warning(
+                "lr_schedule: learning rates followed %s, and follow %s from here on",
+                counts.lr_schedule or "the config",
+                self._lr_schedule or "the config",
+            )
         if group.is_first:
             self._callbacks.load_state_dict(state["callbacks"])
         self.seconds = times["seconds"]
@@ -458,6 +467,7 @@ class _Counts(StrictModel):
     scores: list[float]
     lr_scale: float = Field(gt=0)
     stop_reason: str | None
+    lr_schedule: str | None
 
 
 def _state_of(callbacks: CallbackSet, rescuing: bool) -> list[StateDict]:

@@ -44,6 +44,23 @@ class PlateauParams(BestCheckpointParams):
     )
 
 
+class ConstantParams(Config):
+    """Schedule ``constant`` has no parameters."""
+
+
+class EndParams(Config):
+    """Parameters of schedules ``linear`` and ``cosine``: where the learning rate ends."""
+
+    end: float = Field(0.0, ge=0, description="Factor of the learning rate at the end.")
+
+
+class InverseParams(Config):
+    """Parameters of schedule ``inverse``: a learning rate that falls like 1/t."""
+
+    end: float = Field(0.5, gt=0, le=1, description="Factor of the learning rate at the end.")
+    power: float = Field(1.0, gt=0, description="Power of 1/t; 0.5 falls like 1/sqrt(t).")
+
+
 @hookimpl
 def empo_components() -> Iterable[Component]:
     """Offer what a learner needs to run at all."""
@@ -79,6 +96,25 @@ def empo_components() -> Iterable[Component]:
         api=1,
         summary="Lowers the learning rate where evaluations do not get better any more.",
     )
+    yield from _schedules()
+
+
+def _schedules() -> Iterable[Component]:
+    schedules: list[tuple[str, type[Config], str]] = [
+        ("constant", ConstantParams, "The learning rate as it is."),
+        ("linear", EndParams, "A learning rate that falls along a straight line."),
+        ("cosine", EndParams, "A learning rate that falls along half of a cosine."),
+        ("inverse", InverseParams, "A learning rate that falls like 1/t, or a power of that."),
+    ]
+    for name, params, summary in schedules:
+        yield Component(
+            kind="schedule",
+            name=name,
+            params=params,
+            target=f"empo_learning.lr_schedules:{name.capitalize()}",
+            api=1,
+            summary=summary,
+        )
 
 
 @hookimpl

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.protocols import Collector, Regression, ValueNetwork, Weights
+from empo_core.protocols import Collector, Regression, Schedule, ValueNetwork, Weights
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.stages import Tell, stage
 from empo_core.trees import StateDict, whole_number
@@ -23,6 +23,7 @@ from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.finite import check_finite
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.regression import regression_of
 from empo_learning.state_tree import flatten
 from empo_learning.timers import Timers
@@ -71,6 +72,7 @@ class Learner(LoopLearner):
         comparison: Comparison | None = None,
         estimate: ValueEstimator | None = None,
         tell: Tell | None = None,
+        lr_schedule: Schedule | None = None,
     ) -> None:
         """Prepare for the first training step.
 
@@ -85,6 +87,7 @@ class Learner(LoopLearner):
             comparison: Compares values with the right ones.
             estimate: Estimates from ``values`` that are compared; needed with ``comparison``.
             tell: Called with the stage of the run, while it waits for the first experience.
+            lr_schedule: A caller's schedule of learning rates; None: that of ``params``.
         """
         self._params, self.schedule = params, WarmUpSchedule(params)
         self.values, self.networks = values, values.networks
@@ -101,6 +104,7 @@ class Learner(LoopLearner):
             )
             for quantity, network in self.networks.items()
         }
+        self._lr_schedule = schedule_of(optimiser, lr_schedule)
         lr = optimiser.lr
         rates = lr if isinstance(lr, dict) else dict.fromkeys(self.networks, lr)
         self._rates = {
@@ -224,7 +228,10 @@ class Learner(LoopLearner):
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
-        return self._rates[quantity] * self.schedule.lr_factor(step) * self.lr_scale
+        return self._rates[quantity] * self._lr_factor(step)
+
+    def _lr_factor(self, step: int) -> float:
+        return self._lr_schedule(self.schedule.lr_progress(step)) * self.lr_scale
 
     def regression_batch(
         self, quantity: Quantity, targets: BatchTargets

@@ -65,7 +65,7 @@ SOURCE = "reward"
 class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
 
-    takes_environment = takes_callbacks = True
+    takes_environment = is_learner = True
 
     def __init__(self, params: RolloutParams) -> None:
         self._params = params
@@ -111,7 +111,7 @@ class RolloutAlgorithm(Algorithm):
         seed = context.seed
         weights = torch.Generator().manual_seed(seed_of(stream(seed, Stream.WEIGHTS)))
         policy = build_policy(params.policy, env_spec, generator=weights, device=device)
-        updater = self._updater(policy, plan, env_spec, seed, group)
+        updater = self._updater(policy, plan, env_spec, context, group)
         timers = Timers(device)
         episodes = EpisodeReturns(env_spec.num_agents, context.tracker, reasons=env_spec.reasons)
         collector: RolloutCollector | RemoteCollector
@@ -172,7 +172,7 @@ class RolloutAlgorithm(Algorithm):
         )
 
     def _updater(
-        self, policy: Networks, plan: VecPlan, env_spec: EnvSpec, seed: int, group: Group
+        self, policy: Networks, plan: VecPlan, env_spec: EnvSpec, context: RunContext, group: Group
     ) -> Updater:
         """Improves the policy by the losses of the config."""
         params = self._params
@@ -184,9 +184,10 @@ class RolloutAlgorithm(Algorithm):
             env_spec,
             device=group.device(params.compute.device),
             generator=torch.Generator().manual_seed(
-                seed_of(stream(seed, Stream.BATCHES, group.rank))
+                seed_of(stream(context.seed, Stream.BATCHES, group.rank))
             ),
             group=group,
+            lr_schedule=context.lr_schedule,
         )
 
     def restore(

@@ -257,9 +257,6 @@ class OptimiserParams(Optimiser):
 
     name: Literal["adam", "adamw", "sgd"] = Field("adam", description="The optimiser.")
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="Schedule by which the rate falls to 0 over the run, if it does."
-    )
     lr_warm_up: int = Field(0, ge=0, description="Optimiser steps in which it rises to that.")
     betas: tuple[Decay, Decay] = Field(
         (0.9, 0.999), description="Decay of averages of gradients, and (Adam) of their squares."
@@ -381,7 +378,9 @@ class RolloutParams(Config):
         description="Policy losses, which are added up.",
     )
     update: UpdateParams = UpdateParams()
-    optimiser: OptimiserParams = OptimiserParams()
+    optimiser: OptimiserParams = Field(
+        default_factory=OptimiserParams, description="The optimiser and its learning rate."
+    )
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
 

@@ -19,6 +19,7 @@ _KITS = [
     "exploration",
     "human_prior",
     "policy_loss",
+    "schedule",
     "tracker",
     "value_network",
     "world_model",
