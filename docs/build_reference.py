@@ -49,6 +49,7 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
     "executor": ("Starts workers in processes of their own and calls their methods.", "Executor"),
     "callback": ("Follows a run that learns; may stop it, log, save, change its rate.", "Callback"),
     "schedule": ("How learning rates change in the course of a run.", "Schedule"),
+    "policy_network": ("From observations to features of policies and critics.", "PolicyNetwork"),
     "algorithm": ("What a run does.", "Algorithm"),
 }
 
@@ -84,6 +85,7 @@ CALLS: dict[str, str] = {
     "value_network": ", spec, quantity",
     "explorer": ", spec, agents",
     "environment": ", context",
+    "policy_network": ", observations",
 }
 TABLE = re.compile(r"^=+(?: +=+)+$.*^=+(?: +=+)+$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example):$")

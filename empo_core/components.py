@@ -32,6 +32,7 @@ PROTOCOLS: dict[Kind, type] = {
     "executor": protocols.Executor,
     "callback": protocols.Callback,
     "schedule": protocols.Schedule,
+    "policy_network": protocols.PolicyNetwork,
     "algorithm": protocols.Algorithm,
 }
 """What a component of a kind must be."""

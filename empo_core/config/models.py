@@ -200,6 +200,7 @@ EnvironmentRef = ComponentRef[Literal["environment"]]
 ExecutorRef = ComponentRef[Literal["executor"]]
 CallbackRef = ComponentRef[Literal["callback"]]
 ScheduleRef = ComponentRef[Literal["schedule"]]
+PolicyNetworkRef = ComponentRef[Literal["policy_network"]]
 AlgorithmRef = ComponentRef[Literal["algorithm"]]
 
 

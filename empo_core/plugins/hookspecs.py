@@ -27,6 +27,7 @@ Kind = Literal[
     "executor",
     "callback",
     "schedule",
+    "policy_network",
     "algorithm",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)

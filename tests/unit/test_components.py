@@ -62,6 +62,7 @@ BODIES: dict[str, list[str]] = {
         "def kill(self, worker, reason): ...",
         "def shutdown(self, timeout_s=5.0): ...",
     ],
+    "policy_network": ["features = 1", "def forward(self, observation): ..."],
     "schedule": ["def __call__(self, progress): ..."],
     "algorithm": ["def run(self, context): ...", "def check(self, world): ..."],
 }

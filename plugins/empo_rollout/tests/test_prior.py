@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from policy_shapes import policy_params
 
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
@@ -24,10 +26,10 @@ from empo_testing.worlds import TinyWorld
 from empo_world_environments.vector import WorldVectorEnv
 
 
-def untrained(vector: WorldVectorEnv, **options: object) -> Networks:
+def untrained(vector: WorldVectorEnv, **options: Any) -> Networks:
     """A policy with opinions, for the copies of a vector."""
     policy = build_policy(
-        PolicyParams.model_validate({"hidden": [8], **options}),
+        PolicyParams.model_validate(policy_params(**{"hidden": [8], **options})),
         vector.spec,
         generator=torch.Generator().manual_seed(1),
     )
@@ -144,16 +146,16 @@ def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
     world = TinyWorld()
     vector = WorldVectorEnv(world, copies=1, reward=reward)
     policy = untrained(vector, memory="gru", critic="shared", memory_size=4)
-    with pytest.raises(ValueError, match=r"memory.*policy\.memory: none"):
+    with pytest.raises(ValueError, match=r"memory.*policy\.network"):
         LearnedRobots(world, policy)
 
 
-def save_humans(path: Path, **options: object) -> Path:
+def save_humans(path: Path, **options: Any) -> Path:
     """Write untrained humans of the door into a file."""
     vector = WorldVectorEnv(TinyWorld(), copies=1, learners="humans")
     policy, params = (
         untrained(vector, **options),
-        PolicyParams.model_validate({"hidden": [8], **options}),
+        PolicyParams.model_validate(policy_params(**{"hidden": [8], **options})),
     )
     save_policy(path, policy, params, vector.spec, world=identity(TinyWorld()))
     return path
@@ -189,7 +191,12 @@ def test_the_directory_of_a_run_stands_for_the_humans_in_it(saved: Path, tmp_pat
     (run / "config.yaml").touch()
     vector = WorldVectorEnv(TinyWorld(), copies=1, reward=reward)
     robots = run / "results" / "model.safetensors"
-    save_policy(robots, untrained(vector), PolicyParams(hidden=[8]), vector.spec)
+    save_policy(
+        robots,
+        untrained(vector),
+        PolicyParams.model_validate(policy_params(hidden=[8])),
+        vector.spec,
+    )
     with pytest.raises(StorageError, match=r"humans.*learners: humans"):
         GoalPpo(GoalPpoParams(file=run), TinyWorld())
     saved.rename(run / "results" / "model.safetensors")

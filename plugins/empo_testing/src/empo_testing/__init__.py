@@ -19,6 +19,7 @@ _KITS = [
     "exploration",
     "human_prior",
     "policy_loss",
+    "policy_network",
     "schedule",
     "tracker",
     "value_network",
