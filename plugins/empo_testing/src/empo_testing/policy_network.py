@@ -82,7 +82,7 @@ class PolicyNetworkTests:
         with torch.no_grad():  # Initial weights may be such that nothing comes through.
             for weight in network.parameters():
                 seeded = torch.Generator().manual_seed(weight.numel())
-                weight += 0.1 * torch.randn(weight.shape, generator=seeded)
+                weight.add_(0.1 * torch.randn(weight.shape, generator=seeded))
         features, _ = network.unroll(*segments(network, observations))
         features.square().sum().backward()  # type: ignore[no-untyped-call]
         still = [name for name, weight in network.named_parameters() if weight.grad is None]
