@@ -108,7 +108,7 @@ def ours(task: Task, ppo: dict[str, Any], seed: int, folder: Path) -> tuple[game
         "experience": {"bptt_horizon": ppo["horizon"]},
         "gamma": ppo["gamma"],
         "advantages": {"gae_lambda": ppo["gae_lambda"]},
-        "policy": {"hidden": ppo["hidden"]},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": ppo["hidden"]}}},
         "losses": [{"loss": loss}],
         "update": {
             "update_epochs": ppo["epochs"],

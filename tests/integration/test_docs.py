@@ -60,6 +60,7 @@ SLOW = {
     "docs/gallery.md",
     "docs/how-to/compare_beta_r.md",
     "docs/how-to/compare_runs.md",
+    "docs/how-to/custom_network.md",
     "docs/how-to/evaluate_a_run.md",
     "docs/how-to/explain_a_decision.md",
     "docs/how-to/export_a_policy.md",

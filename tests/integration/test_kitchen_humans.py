@@ -52,7 +52,7 @@ def prior_of(world: WorldModel, file: Path, **params: Any) -> SelfPlay:
 def file(tmp_path: Path) -> Path:
     """A policy of both cooks with opinions."""
     spec = env_spec(world_of(), is_alone=False, copies=1, blocks=1)
-    params = PolicyParams.model_validate({"hidden": [8]})
+    params = PolicyParams.model_validate({"network": {"name": "mlp", "params": {"hidden": [8]}}})
     policy = build_policy(params, spec, generator=torch.Generator().manual_seed(1))
     for network in policy.members:
         torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(2))
@@ -130,7 +130,8 @@ def test_robots_learn_for_the_power_of_humans_from_self_play(tmp_path: Path) -> 
     """Self-play for soups, U_r by ``phase2`` beside that human, PPO that is paid U_r."""
     ppo = {
         "total_steps": 256, "num_envs": 8, "experience": {"bptt_horizon": 8},
-        "update": {"minibatch_size": 64}, "policy": {"hidden": [8]},
+        "update": {"minibatch_size": 64},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
         "reporting": {"evaluation_episodes": 0},
     }  # fmt: skip
     both = run_of(tmp_path, "rollout", {**ppo, "environment": "overcooked"}, 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,11 +22,14 @@ from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld
 from empo_world_environments.vector import WorldVectorEnv
 
+MLP = {"name": "mlp", "params": {"hidden": [8]}}
+GRU = {"name": "lstm", "params": {"cell": "gru", "units": 4, "trunk": MLP}}
 
-def untrained(vector: WorldVectorEnv, **options: object) -> Networks:
+
+def untrained(vector: WorldVectorEnv, **options: Any) -> Networks:
     """A policy with opinions, for the copies of a vector."""
     policy = build_policy(
-        PolicyParams.model_validate({"hidden": [8], **options}),
+        PolicyParams.model_validate({"network": MLP, **options}),
         vector.spec,
         generator=torch.Generator().manual_seed(1),
     )
@@ -88,12 +92,12 @@ def test_exploration_mixes_in_even_chances() -> None:
     assert even[1, 2].tolist() == [0.5, 0.5, 0.0]
 
 
-def save_humans(path: Path, **options: object) -> Path:
+def save_humans(path: Path, **options: Any) -> Path:
     """Write untrained humans of the door into a file."""
     vector = WorldVectorEnv(TinyWorld(), copies=1, learners="humans")
     policy, params = (
         untrained(vector, **options),
-        PolicyParams.model_validate({"hidden": [8], **options}),
+        PolicyParams.model_validate({"network": MLP, **options}),
     )
     save_policy(path, policy, params, vector.spec, world=identity(TinyWorld()))
     return path
@@ -129,7 +133,12 @@ def test_the_directory_of_a_run_stands_for_the_humans_in_it(saved: Path, tmp_pat
     (run / "config.yaml").touch()
     vector = WorldVectorEnv(TinyWorld(), copies=1, reward=reward)
     robots = run / "results" / "model.safetensors"
-    save_policy(robots, untrained(vector), PolicyParams(hidden=[8]), vector.spec)
+    save_policy(
+        robots,
+        untrained(vector),
+        PolicyParams.model_validate({"network": MLP}),
+        vector.spec,
+    )
     with pytest.raises(StorageError, match=r"humans.*learners: humans"):
         GoalPpo(GoalPpoParams(file=run), TinyWorld())
     saved.rename(run / "results" / "model.safetensors")
@@ -152,6 +161,6 @@ def test_damage_is_found(saved: Path) -> None:
 
 
 def test_saved_humans_must_not_remember(tmp_path: Path) -> None:
-    saved = save_humans(tmp_path / "prior", memory="gru", critic="shared", memory_size=4)
+    saved = save_humans(tmp_path / "prior", network=GRU, critic="shared")
     with pytest.raises(StorageError, match="memory"):
         GoalPpo(GoalPpoParams(file=saved), TinyWorld())

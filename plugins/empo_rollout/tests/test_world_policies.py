@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from policy_shapes import policy_params
 
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.protocols.environments import TimeStep
@@ -18,10 +20,10 @@ from empo_testing.worlds import TinyWorld
 from empo_world_environments.vector import WorldVectorEnv
 
 
-def untrained(vector: WorldVectorEnv, **options: object) -> Networks:
+def untrained(vector: WorldVectorEnv, **options: Any) -> Networks:
     """A policy with opinions, for the copies of a vector."""
     policy = build_policy(
-        PolicyParams.model_validate({"hidden": [8], **options}),
+        PolicyParams.model_validate(policy_params(**{"hidden": [8], **options})),
         vector.spec,
         generator=torch.Generator().manual_seed(1),
     )
@@ -102,5 +104,5 @@ def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
     world = TinyWorld()
     vector = WorldVectorEnv(world, copies=1, reward=reward)
     policy = untrained(vector, memory="gru", critic="shared", memory_size=4)
-    with pytest.raises(ValueError, match=r"memory.*policy\.memory: none"):
+    with pytest.raises(ValueError, match=r"memory.*policy\.network"):
         LearnedRobots(world, policy)

@@ -374,7 +374,9 @@ class LatentParams(Config):
     policy: PolicyParams = PolicyParams()
     imagination: ImaginationParams = ImaginationParams()
     learning: LearningParams = LearningParams()
-    optimiser: OptimiserParams = OptimiserParams()
+    optimiser: OptimiserParams = Field(
+        default_factory=OptimiserParams, description="The optimiser and its learning rate."
+    )
     planner: PlannerParams = PlannerParams()
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()

@@ -12,10 +12,11 @@ from empo_core.config import (
     CollectorRef,
     ExplorerRef,
     HumanPriorRef,
+    ScheduleRef,
     ValueNetworkRef,
     WorldModelRef,
 )
-from empo_learning.params import Compute, Optimiser, Replay, Reporting
+from empo_learning.params import LINEAR, Compute, Optimiser, Replay, Reporting
 from empo_theory.parameters import TheoryParams
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ class OptimiserParams(Optimiser):
         description="Learning rate, for all quantities or for each; null takes that which suits "
         "each value network: for `lookup` 1, or 0.3 where targets are samples, for networks 0.003.",
     )
-    lr_schedule: Literal["constant", "inverse", "inverse_sqrt", "linear"] = Field(
-        "linear",
-        description="Decay once the constant part is over: none, like 1/t or 1/sqrt(t), or "
+    lr_schedule: ScheduleRef = Field(
+        default_factory=LINEAR,
+        description="Schedule of the learning rate once the constant part is over, e.g. linear, "
         "straight to 0 at the end.",
     )
     lr_constant_fraction: float = Field(
@@ -303,7 +304,7 @@ class Phase2Params(Config):
     @property
     def scheduled(self) -> list[str]:
         """Keys of what follows the share of ``total_steps`` that is done."""
-        keys = ["optimiser.lr_schedule"] if self.optimiser.lr_schedule != "constant" else []
+        keys = ["optimiser.lr_schedule"] if self.optimiser.lr_schedule.name != "constant" else []
         phases_out = self.replay.phase_out_warm_up
         if not self.targets.model_based if phases_out is None else phases_out:
             keys.append("replay.phase_out_warm_up")

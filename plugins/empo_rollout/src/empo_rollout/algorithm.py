@@ -68,7 +68,7 @@ SOURCE = "reward"
 class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
 
-    takes_environment = True
+    takes_environment = is_learner = True
 
     def __init__(self, params: RolloutParams) -> None:
         self._params = params
@@ -117,7 +117,7 @@ class RolloutAlgorithm(Algorithm):
         initial = None if params.initial is None else initial_policy(params, env_spec)
         if initial is not None:
             load_initial(policy, initial)
-        updater = self._updater(policy, plan, env_spec, seed, group)
+        updater = self._updater(policy, plan, env_spec, context, group)
         timers = Timers(device)
         episodes = EpisodeReturns(env_spec.num_agents, context.tracker, reasons=env_spec.reasons)
         collector: RolloutCollector | RemoteCollector
@@ -180,7 +180,7 @@ class RolloutAlgorithm(Algorithm):
         )
 
     def _updater(
-        self, policy: Networks, plan: VecPlan, env_spec: EnvSpec, seed: int, group: Group
+        self, policy: Networks, plan: VecPlan, env_spec: EnvSpec, context: RunContext, group: Group
     ) -> Updater:
         """Improves the policy by the losses of the config."""
         params = self._params
@@ -192,9 +192,10 @@ class RolloutAlgorithm(Algorithm):
             env_spec,
             device=group.device(params.compute.device),
             generator=torch.Generator().manual_seed(
-                seed_of(stream(seed, Stream.BATCHES, group.rank))
+                seed_of(stream(context.seed, Stream.BATCHES, group.rank))
             ),
             group=group,
+            lr_schedule=context.lr_schedule,
         )
 
     def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:

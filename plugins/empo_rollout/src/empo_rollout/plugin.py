@@ -9,7 +9,7 @@ from empo_core import Component, hookimpl
 
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer the training loop and its loss."""
+    """Offer the training loop, its networks and its loss."""
     yield Component(
         kind="algorithm",
         name="rollout",
@@ -17,6 +17,30 @@ def empo_components() -> Iterable[Component]:
         target="empo_rollout.algorithm:RolloutAlgorithm",
         api=1,
         summary="Large-batch rollouts of many environments, and PPO or other losses on them.",
+    )
+    yield Component(
+        kind="policy_network",
+        name="mlp",
+        params="empo_rollout.network_params:MlpParams",
+        target="empo_rollout.networks:Mlp",
+        api=1,
+        summary="Dense layers.",
+    )
+    yield Component(
+        kind="policy_network",
+        name="conv",
+        params="empo_rollout.network_params:ConvParams",
+        target="empo_rollout.networks:Conv",
+        api=1,
+        summary="Convolutions over a picture, then dense layers.",
+    )
+    yield Component(
+        kind="policy_network",
+        name="lstm",
+        params="empo_rollout.network_params:LstmParams",
+        target="empo_rollout.networks:Lstm",
+        api=1,
+        summary="A recurrent layer, LSTM or GRU, behind another network.",
     )
     yield Component(
         kind="policy_loss",

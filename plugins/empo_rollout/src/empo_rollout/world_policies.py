@@ -98,6 +98,6 @@ def forgetful(policy: Networks) -> Networks:
     if policy.memory_size:
         raise ValueError(
             "this policy has a memory of what it saw before, so a state alone does not say how it "
-            "acts; learn one with policy.memory: none"
+            "acts; learn one whose policy.network has none"
         )
     return policy
