@@ -9,17 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
+from empo_core.runs.atomic import read_json
 from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.threads import torch_threads
-from empo_exact.inspection import inspect
+from empo_exact.diagnostics.diagnose import (
+    diagnose,
+    has_all_times,
+    names_of,
+    refuse_unsuitable,
+)
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
+from empo_theory.diagnostics import PowerFindings
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
 from empo_worlds.contract import require_one_start
 from empo_worlds.roles import check_humans
@@ -43,11 +50,12 @@ class Exact(Algorithm):
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
-        directory = context.directory / "values"
+        directory, world = context.directory / "values", _world(context.world)
+        self._refuse_unsuitable(world)
         # Large arrays are the kernels'; they have threads of their own.
         with torch_threads(1), joined() as peers:
             result = solve(
-                _world(context.world),
+                world,
                 self._params,
                 directory=Path(peers.all(str(directory))[0]) if peers else directory,
                 tracker=context.tracker,
@@ -55,6 +63,7 @@ class Exact(Algorithm):
                 seed=context.seed,
                 peers=peers,
             )
+            self._diagnose(result, context)
         result.directory = context.directory
         if self._params.inspector:
             warn_without_inspector()
@@ -105,7 +114,7 @@ class Exact(Algorithm):
             StorageError: if the run has not finished, or is damaged.
             WorldError: if the state cannot be reached by that time.
         """
-        return inspect(self._finished(context), self._params.theory, scope)
+        return self._finished(context).inspection(scope)
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""
@@ -126,6 +135,22 @@ class Exact(Algorithm):
         world = _world(world)
         return {} if too_many_actions(world.spec) else self._forecast_of(world).alternatives()
 
+    def _refuse_unsuitable(self, world: WorldModel) -> None:
+        """Refuse what cannot be measured, before anything is solved."""
+        params = self._params
+        names = names_of(world.spec, params.diagnostics)
+        refuse_unsuitable(world.spec, names, params.coalition_goals, params.reserve_states)
+
+    def _diagnose(self, result: ExactResult, context: RunContext) -> None:
+        """Measure who holds the power, where the values of all times were kept."""
+        names = names_of(result.spec, self._params.diagnostics)
+        if names and has_all_times(result):
+            result.diagnostics = diagnose(result, names, tracker=context.tracker, is_strict=False)
+        elif self._params.diagnostics:
+            log.warning(
+                "no diagnostics: they need the values of all times; set keep to all or disk"
+            )
+
     def _forecast_of(self, world: WorldModel) -> Forecast:
         from empo_exact.forecast import Forecast
 
@@ -137,7 +162,9 @@ class Exact(Algorithm):
         """The result of a finished run with the values of all times; solved again if not saved."""
         results = context.directory / RESULTS
         if (results / "tables").is_dir():
-            return load(results, _world(context.world))
+            result = load(results, _world(context.world))
+            result.diagnostics = saved_findings(results / SUMMARY)
+            return result
         if not (results / SUMMARY).is_file():
             raise StorageError(
                 f"{context.directory}: has no results; this algorithm saves them at its end. Go "
@@ -159,6 +186,25 @@ class Exact(Algorithm):
                     _world(context.world), params, tracker=context.tracker, seed=context.seed
                 )
         return self._solved_again
+
+
+def saved_findings(summary: Path) -> PowerFindings | None:
+    """Who holds the power, as the summary of a run has it; None where that was not measured.
+
+    Raises:
+        StorageError: if the summary is damaged.
+    """
+    data = read_json(summary) if summary.is_file() else {}
+    root = data.get("root") if isinstance(data, dict) else None
+    measured = root.get("diagnostics") if isinstance(root, dict) else None
+    if not isinstance(measured, dict):
+        return None
+    try:
+        return PowerFindings.of(measured)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise StorageError(f"{summary}: root.diagnostics.{where}: {first['msg']}") from error
 
 
 @contextmanager

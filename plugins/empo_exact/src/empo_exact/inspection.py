@@ -42,7 +42,7 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
     v_r, v_e, v_m = _values(solution, times, chosen)
-    follows_parameters = _follows_parameters(solution)
+    by_parameters = follows_parameters(solution)
     return Inspection(
         spec=solution.spec,
         theory=theory,
@@ -58,8 +58,8 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         first_time=scope.time,
         v_r=v_r,
         v_e=v_e,
-        v_m=v_m if follows_parameters else None,
-        pi_h=None if follows_parameters else _human_policies(solution, times, chosen),
+        v_m=v_m if by_parameters else None,
+        pi_h=None if by_parameters else _human_policies(solution, times, chosen),
         closed_loop=SolvedLoop(solution),
     )
 
@@ -160,7 +160,7 @@ def _values(solution: Solution, times: list[int], chosen: Numbers) -> tuple[Floa
     return v_r, v_e, v_m
 
 
-def _follows_parameters(solution: Solution) -> bool:
+def follows_parameters(solution: Solution) -> bool:
     """True where the scalar parameters alone say how humans act, without any habit."""
     problem, humans = solution.problem, solution.problem.humans
     return (

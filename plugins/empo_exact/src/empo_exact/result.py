@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -23,6 +23,7 @@ from empo_exact.game import Values
 from empo_exact.graph import StateGraph
 from empo_exact.inspection import inspect, nbytes
 from empo_exact.plugin import ExactParams
+from empo_exact.power_tables import power_tables
 from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
 from empo_exact.reach import Unrolled, unrolled_sizes
@@ -36,6 +37,7 @@ from empo_exact.terminal_states import warning_after
 from empo_exact.values import Store, ValueStore
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import Frame
+from empo_theory.diagnostics import PowerFindings
 from empo_theory.inspection import PAGE_BYTES, Inspection, InspectionScope
 
 CHEAP_COUNT = 20_000_000
@@ -72,6 +74,7 @@ class ExactResult(NotebookReport, Solution):
         seed: Seeds the rollouts that ``draw`` shows.
         reductions: The reductions by which fewer states were solved than there are.
         directory: The directory of the run; None of what was solved without one.
+        diagnostics: Who holds the power at the start; None where that was not measured.
         clean_up: Removes files that only a solve that goes on would need; called once the result
             is saved.
     """
@@ -92,6 +95,7 @@ class ExactResult(NotebookReport, Solution):
         self.seed = seed
         self.reductions = tuple(reductions)
         self.directory: Path | None = None
+        self.diagnostics: PowerFindings | None = None
         self.clean_up: Callable[[], None] | None = None
         self._opening = opening
         self._peak_memory = peak_memory_bytes()
@@ -167,7 +171,7 @@ class ExactResult(NotebookReport, Solution):
 
     def inspection(self, scope: InspectionScope) -> Inspection:
         """See ``empo_theory.inspection.InspectableResult``."""
-        return inspect(self, self.params.theory, scope)
+        return replace(inspect(self, self.params.theory, scope), power=self.diagnostics)
 
     def occupancy(
         self,
@@ -208,10 +212,13 @@ class ExactResult(NotebookReport, Solution):
                 "unrolled_terminal": terminal,
                 "unrolled_edges": edges,
             }
+        root = report.root_data(self)
+        if self.diagnostics is not None:
+            root["diagnostics"] = self.diagnostics.data()
         return {
             "algorithm": "exact",
             "world": self.spec.name,
-            "root": report.root_data(self),
+            "root": root,
             "graph": graph,
             "reductions": [reduction.data for reduction in self.reductions],
             "warnings": [*self.warnings()],
@@ -225,7 +232,8 @@ class ExactResult(NotebookReport, Solution):
         kind = "states"
         if self.reductions:  # Values of all are kept, or those of the states that were solved.
             kind = "original states" if self.is_whole else "states that were solved"
-        return report.tables(self, self.sizes, self.seconds, self.warnings(), notes, kind)
+        tables = report.tables(self, self.sizes, self.seconds, self.warnings(), notes, kind)
+        return tables if self.diagnostics is None else Group(tables, power_tables(self.diagnostics))
 
     def picture(self) -> Frame | None:
         """The start with the robots' policy and the attainability of goals; see ``draw``."""

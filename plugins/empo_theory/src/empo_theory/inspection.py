@@ -19,6 +19,7 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.protocols import RunContext, WorldModel
 from empo_core.types import WorldSpec
+from empo_theory.diagnostics import PowerFindings
 from empo_theory.parameters import CompleteTheory
 
 log = logging.getLogger(__name__)
@@ -151,6 +152,7 @@ class Inspection:
             action is not available [time state robot_action].
         x_h_floor: Least X_h in equation (8); lower ones count as this.
         right: Exact values beside learned ones, where they are known.
+        power: Who holds the power at the start of the run; None where that was not measured.
         closed_loop: The closed loop by the kernels of a solver, over all states of the run, kept
             here or not; None where it has to be worked out from these arrays.
     """
@@ -174,6 +176,7 @@ class Inspection:
     q_r: Float64[np.ndarray, "time state robot_action"] | None = None
     x_h_floor: float = 0.0
     right: RightValues | None = None
+    power: PowerFindings | None = None
     closed_loop: ClosedLoop | None = None
 
     @property

@@ -1,0 +1,299 @@
+"""Who holds the power at the start of a solved world."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float64
+
+from empo_core.errors import ConfigError, SolveError
+from empo_core.protocols import Tracker
+from empo_core.stages import stage
+from empo_core.types import WorldSpec
+from empo_exact.diagnostics.canonical import canonical_powers
+from empo_exact.diagnostics.coalitions import (
+    CommonGoal,
+    coalition_powers,
+    common_goals,
+    joint_capabilities,
+    refuse_crowds,
+)
+from empo_exact.diagnostics.guarded import Guarded
+from empo_exact.diagnostics.layers import layers_of
+from empo_exact.diagnostics.reserve import reserve_check
+from empo_exact.diagnostics.state_sets import goal_named, refuse_unknown_goals, states_in
+from empo_exact.diagnostics.sweep import Quantity, Sweep, achieved_in
+from empo_exact.plugin import Diagnostic, StateSet
+from empo_exact.result import ExactResult
+from empo_exact.solution import Solution
+from empo_exact.solve import solve_alone
+from empo_theory.diagnostics import (
+    Adversary,
+    Alone,
+    Coalitions,
+    HumanPower,
+    PowerFindings,
+    Remainder,
+    ReserveCheck,
+    Threat,
+    aggregate_bits,
+    power_bits,
+)
+
+PENALTIES = (0.1, 0.0)
+"""What a bit of deviation costs adversaries, in units of capability."""
+MOST_BY_DEFAULT = 8
+"""Humans up to whose number a run is diagnosed where nobody says what to measure."""
+BY_DEFAULT: tuple[Diagnostic, ...] = ("alone", "vulnerability", "domination")
+
+Finding = TypeVar("Finding")
+Case = tuple[int, Adversary, float]
+"""A human, who works against it, and what deviation costs these."""
+
+
+def names_of(spec: WorldSpec, diagnostics: Sequence[Diagnostic] | None) -> list[Diagnostic]:
+    """What is measured in a world: what is named, or what suits it."""
+    if diagnostics is not None:
+        return list(dict.fromkeys(diagnostics))
+    if len(spec.humans) > MOST_BY_DEFAULT:
+        return []
+    return [name for name in BY_DEFAULT if spec.robots or name == "vulnerability"]
+
+
+def refuse_unsuitable(
+    spec: WorldSpec,
+    diagnostics: Sequence[Diagnostic],
+    coalition_goals: Mapping[str, StateSet] | None,
+    reserve_states: StateSet | None,
+) -> None:
+    """Refuse what cannot be measured in a world, as far as its constants say.
+
+    Raises:
+        SolveError: if there are too many humans for coalitions, or a goal has no such name.
+    """
+    if "coalitions" in diagnostics:
+        refuse_crowds(spec)
+    for name, states in (coalition_goals or {}).items():
+        key = _key_of(name)
+        for human in spec.humans:
+            goal_named(spec, human, name, key)
+        refuse_unknown_goals(spec, states, key)
+    if reserve_states is not None:
+        refuse_unknown_goals(spec, reserve_states, RESERVE_KEY)
+
+
+RESERVE_KEY = "algorithm.params.reserve_states"
+
+
+def _key_of(name: str) -> str:
+    return f"algorithm.params.coalition_goals.{name}"
+
+
+def diagnose(
+    result: ExactResult,
+    diagnostics: Sequence[Diagnostic] | None = None,
+    *,
+    coalition_goals: Mapping[str, StateSet] | None = None,
+    reserve_states: StateSet | None = None,
+    tracker: Tracker | None = None,
+    is_strict: bool = True,
+) -> PowerFindings:
+    """Who holds the power at the start of a solved world, in expectation over initial states.
+
+    Args:
+        result: The solved world, with the values of all times.
+        diagnostics: What is to be measured; None: what its parameters say.
+        coalition_goals: Goals of coalitions; None: what its parameters say.
+        reserve_states: The further goal of the reserve check; None: what its parameters say.
+        tracker: Told about progress.
+        is_strict: What cannot be measured is an error; else the findings say why it is missing.
+
+    Raises:
+        SolveError: if something cannot be measured in this world, or values were not kept.
+        ConfigError: if the world has no robot to be without.
+        WorldError: if a set of states has rows that are none of the world's.
+    """
+    params, spec = result.params, result.spec
+    names = names_of(spec, params.diagnostics if diagnostics is None else diagnostics)
+    coalition_goals = coalition_goals or params.coalition_goals
+    reserve_states = reserve_states or params.reserve_states
+    refuse_unsuitable(spec, names, coalition_goals, reserve_states)
+    if not has_all_times(result):
+        raise SolveError(
+            "diagnostics need the values of all times: solve again with algorithm.params.keep=all "
+            "or disk"
+        )
+    with stage((tracker or Tracker()).progress, "measuring who holds the power"):
+        measurement = _Measurement(
+            result, names, coalition_goals, reserve_states, is_strict=is_strict
+        )
+        return measurement.findings()
+
+
+def has_all_times(result: ExactResult) -> bool:
+    """Whether the values of all times at which somebody acts were kept."""
+    times = range(1 if result.horizon is None else result.horizon)
+    return result.is_whole and set(times) <= set(result.times)
+
+
+class _Measurement:
+    """Findings in the making."""
+
+    def __init__(
+        self,
+        result: ExactResult,
+        names: Sequence[Diagnostic],
+        coalition_goals: Mapping[str, StateSet] | None,
+        reserve_states: StateSet | None,
+        *,
+        is_strict: bool,
+    ) -> None:
+        self._result, self._names, self._is_strict = result, names, is_strict
+        self._coalition_goals, self._reserve_states = coalition_goals, reserve_states
+        self._spec, self._achieved = result.spec, achieved_in(result.problem)
+        self._left_out: list[str] = []
+
+    def findings(self) -> PowerFindings:
+        """Everything that is to be measured."""
+        result = self._result
+        alone = self._if_possible("alone", lambda: solve_alone(result).at_start())
+        reserve = self._if_possible("reserve", self._reserve)
+        canonical = self._if_possible("canonical", lambda: canonical_powers(result))
+        threats, coalitions = self._swept()
+        humans = []
+        for human, x_h in result.at_start().X_h.items():
+            bits = power_bits(x_h)
+            against = [
+                Threat(adversary=who, penalty=penalty, **_guaranteed(bits, power_bits(x)))
+                for (whom, who, penalty), x in threats.items()
+                if whom == human
+            ]
+            humans.append(
+                HumanPower(
+                    human=human,
+                    name=self._spec.agents[human].name,
+                    bits=bits,
+                    most=math.log2(goal_weights(result, human).sum()),
+                    has_others=len(self._spec.humans) > 1,
+                    alone=alone and Remainder(**_remaining(bits, power_bits(alone.X_h[human]))),
+                    threats=against,
+                    canonical=canonical and canonical[human],
+                )
+            )
+        theory = result.params.theory
+        return PowerFindings(
+            humans=humans,
+            robots=len(self._spec.robots),
+            alone=alone
+            and Alone(
+                P=aggregate_bits(alone.U_r, theory.eta),
+                L=long_term_bits(float(alone.norms[-1]), theory.rho),
+            ),
+            coalitions=coalitions,
+            reserve=reserve,
+            left_out=self._left_out,
+        )
+
+    def _if_possible(self, name: Diagnostic, measure: Callable[[], Finding]) -> Finding | None:
+        """A finding, if it is to be measured and can be."""
+        if name not in self._names:
+            return None
+        try:
+            return measure()
+        except (ConfigError, SolveError) as error:
+            if self._is_strict:
+                raise
+            self._left_out.append(f"{name} was not measured: {error}")
+            return None
+
+    def _reserve(self) -> ReserveCheck | None:
+        named = self._reserve_states
+        states = None if named is None else states_in(self._result, named, RESERVE_KEY)
+        check = reserve_check(self._result, states)
+        if check is None:
+            self._left_out.append(
+                "The listed goals cover every state, so that there is no reserve to check: "
+                "reserve_states may name states that could count more."
+            )
+        return check
+
+    def _swept(self) -> tuple[dict[Case, float], Coalitions | None]:
+        """X_h against adversaries, and coalitions: all in one sweep."""
+        spec, theory, start = self._spec, self._result.params.theory, self._result.start
+        cases = self._cases()
+        quantities: list[Quantity] = [Guarded(spec, self._achieved, *case) for case in cases]
+        goals = self._common_goals() if "coalitions" in self._names else []
+        joint = joint_capabilities(spec, goals) if goals else []
+        quantities += [quantity for _, *both in joint for quantity in both]
+        if not quantities:
+            return {}, None
+        numbers = Sweep(self._result.problem, layers_of(self._result)).at_start(quantities)
+        threats = {
+            case: float(start @ (capability**theory.zeta) @ goal_weights(self._result, case[0]))
+            for case, capability in zip(cases, numbers, strict=False)
+        }
+        if not goals:
+            return threats, None
+        of_coalitions = iter(numbers[len(cases) :])
+        capability, best = {}, {}
+        for members, *_ in joint:
+            capability[members], best[members] = next(of_coalitions), next(of_coalitions)
+        return threats, coalition_powers(spec, goals, capability, best, start, theory.zeta)
+
+    def _cases(self) -> list[Case]:
+        adversaries: list[Adversary] = []
+        if "vulnerability" in self._names:
+            adversaries.append("others")
+        if "domination" in self._names:
+            adversaries.append("robots")
+        if len(adversaries) == 2 and len(self._spec.humans) > 1:
+            adversaries.append("all")
+        return [(h, who, p) for h in self._spec.humans for who in adversaries for p in PENALTIES]
+
+    def _common_goals(self) -> list[CommonGoal]:
+        """The goals of coalitions; if there are none, the findings say so."""
+        named = self._coalition_goals
+        if named is not None:
+            return [
+                CommonGoal(
+                    name,
+                    {h: goal_named(self._spec, h, name, _key_of(name)) for h in self._spec.humans},
+                    states_in(self._result, states, _key_of(name)),
+                )
+                for name, states in named.items()
+            ]
+        goals = common_goals(self._spec, self._achieved)
+        if not goals:
+            self._left_out.append(
+                "The humans have no goal in common, a set of states that all of them list, so that "
+                "coalitions were not measured: coalition_goals may name goals."
+            )
+        return goals
+
+
+def _remaining(before: float | None, bits: float | None) -> dict[str, float | None]:
+    """What is left of a power, and what is lost."""
+    lost = None if before is None or bits is None else before - bits
+    return {"bits": bits, "lost": lost}
+
+
+def _guaranteed(before: float | None, bits: float | None) -> dict[str, float | None]:
+    """The same against adversaries, who add no power, if rounding might."""
+    remaining = _remaining(before, bits)
+    lost = remaining["lost"]
+    return remaining | {"lost": None if lost is None else max(0.0, lost)}
+
+
+def goal_weights(solution: Solution, human: int) -> Float64[np.ndarray, " goal"]:
+    """The factors of a human's goals in X_h."""
+    spec = solution.spec
+    weight = np.array([spec.goals[goal].weight for goal in spec.goals_of(human)], np.float64)
+    return weight if solution.problem.theory.is_weighted else np.ones_like(weight)
+
+
+def long_term_bits(norm: float, rho: int) -> float | None:
+    """Long-term power L, in bits, by the norm of order rho of the robot's cost."""
+    return -rho * math.log2(norm) if 0 < norm < math.inf else None
