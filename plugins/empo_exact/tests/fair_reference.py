@@ -299,7 +299,7 @@ def together(*parts: Sequence[tuple[dict[int, int], float]]) -> list[tuple[dict[
 
 
 class Diagnostics:
-    """Who holds the power; formulas for ``presence``, layers mixed as in the solution."""
+    """Who holds the power, counted and with layers as in the solution."""
 
     def __init__(self, reference: FairReference) -> None:
         self.solved = reference
@@ -320,11 +320,11 @@ class Diagnostics:
     def _adversarial(
         self, h: int, adversary: Adversary, penalty: float
     ) -> Callable[[int, int | None, bool, int], float]:
-        solved = self.solved
+        solved, presence = self.solved, self.solved.params.counting == "presence"
 
         @cache
         def value(s: int, left: int | None, is_working: bool, g: int) -> float:
-            if solved.is_in(s, g):
+            if presence and solved.is_in(s, g):
                 return 1.0
             if solved.is_over(s, left):
                 return 0.0
@@ -344,7 +344,7 @@ class Diagnostics:
             )
             w = [
                 sum(
-                    q * chance * solved.params.gamma_h**d * value(to, steps, layer, g)
+                    q * chance * solved.capability(to, g, d, value(to, steps, layer, g))
                     for joint, q in modelled
                     for chance, d, to, steps, layer in solved.after(s, b | joint, left, is_working)
                 )
@@ -352,34 +352,47 @@ class Diagnostics:
             ]
             if not penalty:
                 return min(w)
-            return -penalty * math.log2(
-                sum(p * 2 ** (-v / penalty) for (_, p), v in zip(hostile, w, strict=True))
-            )
+            lack = sum(p * 2 ** (-v / penalty) for (_, p), v in zip(hostile, w, strict=True))
+            return max(0.0, -penalty * math.log2(lack))  # A chance, if rounding might add to 1.
 
         return value
 
     def common_goals(self) -> list[dict[int, int]]:
         """Goals with equal states in every human's list, each with the number it has there."""
-        goals = self.solved.table.goals
+        reached = self._reached()
+        goals = [states & reached for _, _, states in self.solved.table.goals]
         first, *others = self.solved.humans
-        common = []
+        common, sets = [], set[frozenset[int]]()
         for g in self.solved.goals_of(first):
-            same = {h: [k for k in self.solved.goals_of(h) if goals[k][2] == goals[g][2]]
+            if goals[g] in sets:
+                continue
+            sets.add(goals[g])
+            same = {h: [k for k in self.solved.goals_of(h) if goals[k] == goals[g]]
                     for h in others}  # fmt: skip
             if all(same.values()):
                 common.append({first: g} | {h: ks[0] for h, ks in same.items()})
         return common
+
+    def _reached(self) -> frozenset[int]:
+        """The states that an episode may get to."""
+        table = self.solved.table
+        newest = reached = {table.start}
+        for _ in range(len(table.outcomes) if table.horizon is None else table.horizon):
+            newest = {to for s in newest for items in table.outcomes[s].values()
+                      for _, to, _ in items}  # fmt: skip
+            reached = reached | newest
+        return frozenset(reached)
 
     def joint_capability(
         self, coalition: tuple[int, ...], goal: Mapping[int, int], *, is_best: bool = False
     ) -> float:
         """C_K(start, g), or the envelope C*_K, of humans with the same goal."""
         solved, table = self.solved, self.solved.table
-        states = table.goals[goal[coalition[0]]][2]
+        presence, g = solved.params.counting == "presence", goal[coalition[0]]
 
         @cache
         def value(s: int, left: int | None, is_working: bool) -> float:
-            if s in states:
+            if presence and solved.is_in(s, g):
                 return 1.0
             if solved.is_over(s, left):
                 return 0.0
@@ -396,7 +409,7 @@ class Diagnostics:
                 members = tuple(joint[h] for h in coalition)
                 chance_of[members] = math.prod(joint_policies[h][joint[h]] for h in coalition)
                 of_members[members] = of_members.get(members, 0.0) + sum(
-                    chance * share * p * solved.params.gamma_h**d * value(to, steps, layer)
+                    chance * share * p * solved.capability(to, g, d, value(to, steps, layer))
                     for reply, share in solved.with_replies(here.pi_r)
                     for p, d, to, steps, layer in solved.after(s, joint | reply, left, is_working)
                 )

@@ -31,7 +31,7 @@ def _parts(findings: PowerFindings) -> Iterator[RenderableType]:
         yield _shares(findings.coalitions)
     if findings.reserve is not None:
         yield _reserve(findings.reserve)
-    yield from (Text(f"- {line}") for line in findings.sentences())
+    yield from (Text(f"- {line}") for line in findings.in_words())
 
 
 def _humans(humans: Sequence[HumanPower]) -> Table:

@@ -235,9 +235,9 @@ class PowerFindings(StrictModel):
 
     def data(self) -> dict[str, JsonValue]:
         """The findings as JSON data, with the sentences."""
-        return {**self.model_dump(mode="json"), "sentences": [*self.sentences()]}
+        return {**self.model_dump(mode="json"), "sentences": [*self.in_words()]}
 
-    def sentences(self) -> list[str]:
+    def in_words(self) -> list[str]:
         """One sentence for each finding."""
         robots = ROBOT if self.robots == 1 else ROBOTS
         lines = [line for human in self.humans for line in _of_human(human, robots)]

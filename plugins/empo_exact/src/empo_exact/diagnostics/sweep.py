@@ -91,10 +91,11 @@ def joint_chances(
     agents: Sequence[int], policies: dict[int, Shaped[np.ndarray, "state action"]]
 ) -> Shaped[np.ndarray, "state joint"]:
     """What agents that act independently do together, in the order of ``Outcomes.together``."""
-    first, *others = [policies[agent] for agent in agents] or [np.ones((1, 1))]
-    for policy in others:
-        first = (first[:, :, None] * policy[:, None]).reshape(len(policy), -1)
-    return first
+    like = next(iter(policies.values()))
+    chances: Shaped[np.ndarray, "state joint"] = np.ones_like(like[:, :1])
+    for agent in agents:
+        chances = (chances[:, :, None] * policies[agent][:, None]).reshape(len(like), -1)
+    return chances
 
 
 class Quantity(Protocol):
@@ -194,7 +195,7 @@ class Sweep:
 
     def _outcomes(
         self,
-        states: Int64[np.ndarray, " state"],
+        states: Int64[np.ndarray, " chosen"],
         achieved: Bool[np.ndarray, "state column"],
         layer: Layer,
         later: list[Floats],
@@ -221,12 +222,12 @@ class Sweep:
 def add_expected(
     game: Game,
     successor: Int32[np.ndarray, " transition"],
-    states: Int64[np.ndarray, " state"],
+    states: Int64[np.ndarray, " chosen"],
     achieved: Bool[np.ndarray, "state column"],
     values: Float64[np.ndarray, "state column"],
     entered: Float64[np.ndarray, " code"],
     discounted: Float64[np.ndarray, " code"],
-    out: Float64[np.ndarray, "state robot profile column"],
+    out: Float64[np.ndarray, "chosen robot profile column"],
 ) -> None:
     """Add E over s' of the bracket in (6) for each joint action; see ``rows.payoff``.
 
