@@ -16,20 +16,20 @@ from random_games import Item, Table
 
 from empo_core.config.yaml import parse_yaml
 
-HERE = Path(__file__).parent
+GOLDEN = Path(__file__).parents[3] / "tests/golden"
 
 
 @cache
 def reference_numbers() -> dict[str, Any]:
     """The numbers, computed with 40 digits: ``sets``, ``values`` and ``diagnostics``."""
-    numbers: dict[str, Any] = json.loads((HERE / "fair_reference.json").read_text())
+    numbers: dict[str, Any] = json.loads((GOLDEN / "fair_reference.json").read_text())
     return numbers
 
 
 @cache
 def games() -> dict[str, dict[str, Any]]:
     """The games by name."""
-    listed = parse_yaml((HERE / "fair_worlds.yaml").read_text(), name="fair_worlds.yaml").data
+    listed = parse_yaml((GOLDEN / "fair_worlds.yaml").read_text(), name="fair_worlds.yaml").data
     return {game["name"]: game for game in listed}
 
 

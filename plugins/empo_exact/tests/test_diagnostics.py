@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,14 +12,11 @@ from fair_games import fair_table, games, reference_numbers
 from fair_reference import Diagnostics, Fair, FairReference
 from random_games import Shape, Table, TableWorld, random_table
 
-from empo_core.errors import ConfigError, SolveError
-from empo_exact.diagnostics.coalitions import coalitions_of, dividends, shapley_values
 from empo_exact.diagnostics.diagnose import diagnose
-from empo_exact.diagnostics.guarded import soft_minimum
-from empo_exact.plugin import Compute, Defunct, Diagnostic, ExactParams, StateSet
+from empo_exact.plugin import Compute, Defunct, Diagnostic, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
-from empo_theory.diagnostics import Adversary, HumanPower, PowerFindings
+from empo_theory.diagnostics import Adversary, HumanPower
 from empo_theory.parameters import CompleteTheory
 
 NUMBERS = reference_numbers()["diagnostics"]

@@ -39,7 +39,18 @@ from empo_theory.inspection import (
 )
 from empo_theory.parameters import CompleteTheory
 
-MODULES = ("parts", "container", "decision", "why", "sentences", "play", "board", "views", "power", "app")
+MODULES = (
+    "parts",
+    "container",
+    "decision",
+    "why",
+    "sentences",
+    "play",
+    "board",
+    "views",
+    "power",
+    "app",
+)
 """Files of the script, which share one scope."""
 SHADES = 51
 """Colours of a heat map."""

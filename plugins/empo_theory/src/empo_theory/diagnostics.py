@@ -21,14 +21,9 @@ NOTICEABLE = 0.005
 """Bits, or chances, below which nothing is said about a difference."""
 
 
-def power_bits(x_h: float) -> float | None:
-    """I_h, in bits, by X_h; None where that is 0."""
-    return math.log2(x_h) if x_h > 0 else None
-
-
-def aggregate_bits(u_r: float, eta: float) -> float | None:
-    """Aggregate power P, in bits, by U_r; None where a human is without power."""
-    return -math.log2(-u_r) / eta if -math.inf < u_r < 0 else None
+def finite(bits: float) -> float | None:
+    """Bits as findings have them; None for those of nothing at all, the logarithm of 0."""
+    return bits if math.isfinite(bits) else None
 
 
 class Remainder(StrictModel):

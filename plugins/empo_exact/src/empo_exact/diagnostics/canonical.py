@@ -18,7 +18,8 @@ from empo_exact.diagnostics.sweep import Behaviour, Sweep
 from empo_exact.plugin import PriorParams
 from empo_exact.prior import ExactPrior
 from empo_exact.result import ExactResult
-from empo_theory.diagnostics import Canonical
+from empo_theory.bits import individual_power
+from empo_theory.diagnostics import Canonical, finite
 from empo_theory.parameters import HumanTheory
 from empo_worlds.row_table import RowTable
 
@@ -51,7 +52,7 @@ def canonical_powers(result: ExactResult) -> dict[int, Canonical]:
     for first in range(0, count, size):
         x_h += _powers(result, np.arange(first, min(first + size, count)))
     return {
-        human: Canonical(bits=math.log2(x) if x > 0 else None, most=math.log2(count))
+        human: Canonical(bits=finite(individual_power(x)), most=math.log2(count))
         for human, x in zip(humans, x_h.tolist(), strict=True)
     }
 

@@ -30,6 +30,7 @@ from empo_exact.plugin import Diagnostic, StateSet
 from empo_exact.result import ExactResult
 from empo_exact.solution import Solution
 from empo_exact.solve import solve_alone
+from empo_theory.bits import aggregate_power, individual_power, long_term_power
 from empo_theory.diagnostics import (
     Adversary,
     Alone,
@@ -39,8 +40,7 @@ from empo_theory.diagnostics import (
     Remainder,
     ReserveCheck,
     Threat,
-    aggregate_bits,
-    power_bits,
+    finite,
 )
 
 PENALTIES = (0.1, 0.0)
@@ -165,9 +165,11 @@ class _Measurement:
         threats, coalitions = self._swept()
         humans = []
         for human, x_h in result.at_start().X_h.items():
-            bits = power_bits(x_h)
+            bits = finite(individual_power(x_h))
             against = [
-                Threat(adversary=who, penalty=penalty, **_guaranteed(bits, power_bits(x)))
+                Threat(
+                    adversary=who, penalty=penalty, **_guaranteed(bits, finite(individual_power(x)))
+                )
                 for (whom, who, penalty), x in threats.items()
                 if whom == human
             ]
@@ -178,7 +180,8 @@ class _Measurement:
                     bits=bits,
                     most=math.log2(goal_weights(result, human).sum()),
                     has_others=len(self._spec.humans) > 1,
-                    alone=alone and Remainder(**_remaining(bits, power_bits(alone.X_h[human]))),
+                    alone=alone
+                    and Remainder(**_remaining(bits, finite(individual_power(alone.X_h[human])))),
                     threats=against,
                     canonical=canonical and canonical[human],
                 )
@@ -189,8 +192,8 @@ class _Measurement:
             robots=len(self._spec.robots),
             alone=alone
             and Alone(
-                P=aggregate_bits(alone.U_r, theory.eta),
-                L=long_term_bits(float(alone.norms[-1]), theory.rho),
+                P=finite(aggregate_power(alone.U_r, theory.eta)),
+                L=finite(long_term_power(float(alone.norms[-1]), theory.rho)),
             ),
             coalitions=coalitions,
             reserve=reserve,
@@ -292,8 +295,3 @@ def goal_weights(solution: Solution, human: int) -> Float64[np.ndarray, " goal"]
     spec = solution.spec
     weight = np.array([spec.goals[goal].weight for goal in spec.goals_of(human)], np.float64)
     return weight if solution.problem.theory.is_weighted else np.ones_like(weight)
-
-
-def long_term_bits(norm: float, rho: int) -> float | None:
-    """Long-term power L, in bits, by the norm of order rho of the robot's cost."""
-    return -rho * math.log2(norm) if 0 < norm < math.inf else None

@@ -17,7 +17,8 @@ from empo_exact.diagnostics.sweep import Sweep, achieved_in
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
-from empo_theory.diagnostics import ReserveCheck, ReserveWeight, aggregate_bits
+from empo_theory.bits import aggregate_power
+from empo_theory.diagnostics import ReserveCheck, ReserveWeight, finite
 from empo_worlds.row_table import RowTable
 
 WEIGHTS = (1 / 50, 1 / 10, 1 / 3, 1.0)
@@ -73,12 +74,12 @@ def _with_weight(
     achieved = np.column_stack([achieved_in(result.problem), *reserve.values()])
     knowing = solved_again(result, tuple(goals), achieved, {"theory": theory})
     action = _best_action(knowing)
-    power, unaware = aggregate_bits(knowing.at_start().U_r, theory.eta), _unaware(knowing, result)
+    power = aggregate_power(knowing.at_start().U_r, theory.eta)
     return ReserveWeight(
         weight=weight,
         action=action,
         is_change=action != _best_action(result),
-        lost=None if power is None or unaware is None else (power - unaware) / theory.xi,
+        lost=finite((power - _unaware(knowing, result)) / theory.xi),
     )
 
 
@@ -132,7 +133,7 @@ def _best_action(result: ExactResult) -> str:
     return names[int(np.argmax(result.at_start().pi_r))]
 
 
-def _unaware(knowing: ExactResult, unaware: ExactResult) -> float | None:
+def _unaware(knowing: ExactResult, unaware: ExactResult) -> float:
     """P at the start with all goals, if robots act as they do who do not know of one of them."""
     problem, theory = knowing.problem, knowing.params.theory
     achieved, spec = achieved_in(problem), knowing.spec
@@ -147,4 +148,4 @@ def _unaware(knowing: ExactResult, unaware: ExactResult) -> float | None:
         lack = (np.stack(powers, axis=1)[:, counted] ** -theory.xi).sum(1)
     if theory.u_agg == "mean":
         lack = lack / counted.sum()
-    return aggregate_bits(-float(knowing.start @ lack**theory.eta), theory.eta)
+    return aggregate_power(-float(knowing.start @ lack**theory.eta), theory.eta)
