@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from fair_cases import ONE, any_params, as_config, shared_game
 from fair_games import fair_table, games, reference_numbers
-from fair_reference import Diagnostics, Fair, FairReference
-from random_games import Shape, Table, TableWorld, random_table
+from fair_reference import Diagnostics, FairReference
+from random_games import Table, TableWorld
 
 from empo_exact.diagnostics.diagnose import diagnose
-from empo_exact.plugin import Compute, Defunct, Diagnostic, ExactParams
+from empo_exact.plugin import Diagnostic, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
 from empo_theory.diagnostics import Adversary, HumanPower
-from empo_theory.parameters import CompleteTheory
 
 NUMBERS = reference_numbers()["diagnostics"]
 ALL: list[Diagnostic] = ["alone", "vulnerability", "domination", "coalitions"]
 KEYS: dict[str, Adversary] = {"others": "others", "robot": "robots", "all": "all"}
-ONE = Compute(workers=1)
 
 
 def solved(table: Table, **params: object) -> ExactResult:
@@ -66,53 +64,6 @@ def test_coalitions_have_the_published_numbers() -> None:
     assert is_close(sum(share.mass for share in coalitions.shares), numbers["grand"])
 
 
-def game_of(rng: random.Random) -> Table:
-    """A small game of one to three humans with a robot, two of whose goals all humans share."""
-    roles = ("human",) * rng.randint(1, 3) + ("robot",)
-    shape = Shape(
-        num_states=rng.randint(3, 5),
-        roles=tuple(rng.sample(roles, len(roles))),
-        num_actions=tuple(rng.randint(1, 3) if len(roles) < 4 else 2 for _ in roles),
-        horizon=None if rng.random() < 0.25 else rng.randint(1, 3),
-        timed=rng.random() < 0.4,
-        masked=False,
-    )
-    table = random_table(shape, rng.randrange(2**32))
-    members = frozenset(s for s in range(shape.num_states) if rng.random() < 0.4)
-    shared = [
-        (human, rng.choice([0.5, 1.0]), members)
-        for human, role in enumerate(shape.roles)
-        if role == "human"
-    ]
-    return replace(table, goals=(*table.goals, *shared))
-
-
-def params_of(rng: random.Random) -> Fair:
-    counting = rng.choice(["presence", "presence", "arrival"])
-    return Fair(
-        beta_h=rng.choice([2.0, 5.0, math.inf]),
-        gamma_h=rng.choice([0.9, 1.0]),
-        robot_model=rng.choice(["pessimistic", "optimistic", "even"]),
-        gamma_r=rng.choice([0.8, 0.99]),
-        zeta=rng.choice([1.0, 1.5, 2.0]),
-        x_agg=rng.choice(["sum", "weighted"]),
-        u_agg=rng.choice(["sum", "mean"]),
-        rho=rng.choice([1, 1, 2, 3]),
-        counting=counting,
-        delta=rng.choice([0.0, 0.125]),
-    )
-
-
-def as_config(params: Fair) -> dict[str, object]:
-    """The parameters as a config has them."""
-    symbols = {
-        key: value for key, value in vars(params).items() if key in CompleteTheory.model_fields
-    }
-    if math.isinf(params.beta_h):
-        symbols["beta_h"] = "inf"
-    return {"theory": symbols, "defunct": Defunct(rate=params.delta)}
-
-
 def against(human: HumanPower, adversary: Adversary, penalty: float) -> float | None:
     threat = human.against(adversary, penalty)
     assert threat is not None
@@ -122,7 +73,8 @@ def against(human: HumanPower, adversary: Adversary, penalty: float) -> float | 
 @pytest.mark.parametrize("seed", range(40))
 def test_diagnostics_equal_the_plain_reference(seed: int) -> None:
     rng = random.Random(seed)
-    table, params = game_of(rng), params_of(rng)
+    table = shared_game(rng)
+    params = any_params(rng, table)
     reference = FairReference(table, params)
     plain, bits = Diagnostics(reference), reference.bits(reference.start())
     findings = diagnose(solved(table, **as_config(params)), ALL)
@@ -152,7 +104,8 @@ def test_diagnostics_equal_the_plain_reference(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_diagnostics_have_the_properties_of_their_definitions(seed: int) -> None:
     rng = random.Random(seed)
-    findings = diagnose(solved(game_of(rng), **as_config(params_of(rng))), ALL[1:])
+    table = shared_game(rng)
+    findings = diagnose(solved(table, **as_config(any_params(rng, table))), ALL[1:])
     for human in findings.humans:
         assert human.bits is not None
         for threat in human.threats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from fair_cases import any_params, small_game
 from fair_games import fair_table, games, reference_numbers
 from fair_reference import (
     Diagnostics,
@@ -13,7 +14,6 @@ from fair_reference import (
     enumerated_capability,
     enumerated_moments,
 )
-from random_games import Shape, Table, random_table
 
 EXACT = 1e-13
 NUMBERS = reference_numbers()
@@ -74,47 +74,11 @@ def test_the_reference_has_the_published_coalitions() -> None:
     assert close(sum(shares.values()), numbers["grand"])
 
 
-def small_game(rng: random.Random) -> Table:
-    """A game of at most three steps whose trajectories can be listed."""
-    roles = rng.choice([("human", "robot"), ("robot", "human", "human"), ("human", "human")])
-    shape = Shape(
-        num_states=rng.randint(2, 4),
-        roles=roles,
-        num_actions=tuple(2 for _ in roles),
-        horizon=None if rng.random() < 0.25 else 4 - len(roles),
-        timed=rng.random() < 0.4,
-        masked=False,
-    )
-    return random_table(shape, rng.randrange(2**32))
-
-
-def some_params(rng: random.Random) -> Fair:
-    """Any parameters that go together."""
-    counting = rng.choice(["presence", "presence", "arrival"])
-    return Fair(
-        beta_h=rng.choice([0.0, 2.0, 5.0, float("inf")]),
-        gamma_h=rng.choice([0.9, 0.99, 1.0]),
-        nu=rng.choice([0.0, 0.2]),
-        robot_model=rng.choice(["pessimistic", "optimistic", "even"]),
-        beta_r=rng.choice([1.0, 5.0, 20.0]),
-        gamma_r=rng.choice([0.8, 0.99]),
-        zeta=rng.choice([1.0, 1.5, 2.0]),
-        xi=rng.choice([0.5, 1.0, 2.0]),
-        eta=rng.choice([1.0, 1.3]),
-        x_agg=rng.choice(["sum", "weighted"]),
-        u_agg=rng.choice(["sum", "mean"]),
-        accrual=rng.choice(["discrete", "continuous"]),
-        rho=rng.choice([1, 2, 3]),
-        counting=counting,
-        early_end=rng.choice(["stop", "absorb"]) if counting == "presence" else "stop",
-        delta=rng.choice([0.0, 0.125]),
-    )
-
-
 @pytest.mark.parametrize("seed", range(50))
 def test_the_reference_equals_sums_over_all_trajectories(seed: int) -> None:
     rng = random.Random(seed)
-    solved = FairReference(small_game(rng), some_params(rng))
+    table = small_game(rng)
+    solved = FairReference(table, any_params(rng, table))
     start = solved.start()
     assert start.moments == pytest.approx(enumerated_moments(solved), rel=1e-12)
     if solved.params.counting == "presence":
