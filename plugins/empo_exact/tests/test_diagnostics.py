@@ -90,6 +90,9 @@ def test_diagnostics_equal_the_plain_reference(seed: int) -> None:
             for penalty in (0.0, 0.1) if human.against(who, 0.0) else ():
                 value = plain.guarded_bits(human.human, key, penalty)
                 assert is_close(against(human, who, penalty), value)
+    if len(findings.humans) == 1:
+        assert findings.coalitions is None
+        return
     assert findings.coalitions is not None
     value = plain.coalition_values()
     assert [c.value for c in findings.coalitions.coalitions] == pytest.approx([*value.values()])
@@ -116,7 +119,9 @@ def test_diagnostics_have_the_properties_of_their_definitions(seed: int) -> None
             assert costly is not None
             assert (free.bits or 0.0) <= (costly.bits or 0.0) + 1e-12
     measured = findings.coalitions
-    assert measured is not None
+    if measured is None:
+        assert len(findings.humans) == 1
+        return
     for coalition in measured.coalitions:
         assert (np.array(coalition.best) >= np.array(coalition.capability) - 1e-12).all()
     assert sum(s.mass for s in measured.shares) == pytest.approx(measured.coalitions[-1].value)

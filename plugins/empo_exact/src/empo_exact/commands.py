@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 def diagnose(
     run_dir: RunDirectory,
     measure: Annotated[
-        list[Diagnostic] | None,
+        list[str] | None,
         typer.Option(
-            help="What to measure; repeatable. By default what the run says, or alone, "
-            "vulnerability and domination.",
+            metavar="NAME",
+            help=f"What to measure, of {', '.join(get_args(Diagnostic))}; repeatable. By default "
+            "what the run says, or the first three.",
             show_default=False,
         ),
     ] = None,
@@ -45,16 +46,55 @@ def diagnose(
             show_default=False,
         ),
     ] = None,
+    penalty: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0,
+            help="Units of capability that a bit of deviation costs adversaries; repeatable. By "
+            "default 0.1 and 0.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        int | None,
+        typer.Option(min=0, help="A state by its number; the start.", show_default=False),
+    ] = None,
+    time: Annotated[
+        int | None,
+        typer.Option(min=0, help="Steps of the episode so far (0).", show_default=False),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Who holds the power at the start of a solved run, who can take it, and what is left alone?"""
+    """Who holds the power in a solved run, and who can take it away?"""
     with only_ours_on_stdout():
         from empo_core.cli.run import progress_shown
+        from empo_core.errors import ConfigError
         from empo_exact.power_tables import power_tables
 
+        for key, names, of in (
+            ("--coalition-goal", coalition_goal, "coalitions"),
+            ("--reserve-goal", reserve_goal, "reserve"),
+        ):
+            if names and of not in (measure or ()):
+                raise ConfigError(f"{key} has no effect without --measure {of}; add it")
+        for name in measure or ():
+            if name not in get_args(Diagnostic):
+                raise ConfigError(
+                    f"--measure {name}: there is no such diagnostic; there is "
+                    f"{', '.join(get_args(Diagnostic))}"
+                )
+        if time is not None and state is None:
+            raise ConfigError("--time has no effect without --state; add it")
+        options = {
+            "coalition_goals": {name: StateSet(any_of=[name]) for name in coalition_goal or ()},
+            "reserve_states": StateSet(any_of=reserve_goal) if reserve_goal else None,
+            "state": state,
+            "time": time or 0,
+            **({"penalties": penalty} if penalty else {}),
+        }
         with progress_shown(run_dir) as tracker:
-            findings = _findings(run_dir, measure, coalition_goal, reserve_goal, tracker)
+            findings = _findings(run_dir, measure, tracker, options)
     if json:
         print_json(findings.data())
     else:
@@ -63,10 +103,9 @@ def diagnose(
 
 def _findings(
     run_dir: Path,
-    measures: list[Diagnostic] | None,
-    coalition_goals: list[str] | None,
-    reserve_goals: list[str] | None,
+    measures: list[str] | None,
     tracker: Tracker,
+    options: dict[str, Any],
 ) -> PowerFindings:
     """The findings about a run."""
     from empo_core.errors import ConfigError
@@ -81,22 +120,11 @@ def _findings(
             f"{run_dir}: algorithm {name!r} has no exact solution to diagnose; solve its world "
             "with algorithm: exact"
         )
-    for key, names, of in (
-        ("--coalition-goal", coalition_goals, "coalitions"),
-        ("--reserve-goal", reserve_goals, "reserve"),
-    ):
-        if names and of not in (measures or ()):
-            raise ConfigError(f"{key} has no effect without --measure {of}; add it")
     run.context.tracker = tracker
     result = run.result
     assert isinstance(result, ExactResult)  # The algorithm is exact.
     if measures is None and not result.params.diagnostics:
         measures = [name for name in BY_DEFAULT if result.spec.robots or name == "vulnerability"]
+    names = cast("list[Diagnostic] | None", measures)
     with torch_threads(1):
-        return diagnose(
-            result,
-            measures,
-            coalition_goals={name: StateSet(any_of=[name]) for name in coalition_goals or ()},
-            reserve_states=StateSet(any_of=reserve_goals) if reserve_goals else None,
-            tracker=tracker,
-        )
+        return diagnose(result, names, tracker=tracker, **options)

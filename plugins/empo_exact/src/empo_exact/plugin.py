@@ -431,7 +431,7 @@ def empo_commands() -> Iterable[Command]:
     """Offer diagnostics of solved runs."""
     yield Command(
         name="diagnose",
-        help="Who holds the power in a solved run, who can take it, and what is left alone?",
+        help="Who holds the power in a solved run, and who can take it away?",
         target="empo_exact.commands:diagnose",
         api=1,
     )

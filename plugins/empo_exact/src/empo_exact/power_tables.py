@@ -95,4 +95,4 @@ def _reserve(check: ReserveCheck) -> Table:
 
 
 def _bits(bits: float | None) -> str:
-    return NOTHING if bits is None else f"{bits + 0.0:.4f}"
+    return NOTHING if bits is None else f"{round(bits, 4) + 0.0:.4f}"

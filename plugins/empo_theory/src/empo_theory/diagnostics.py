@@ -287,8 +287,8 @@ def _of_threat(name: str, actor: str, threat: Threat) -> str:
         return f"At worst, {actor} could take everything from {name}: nothing is guaranteed."
     if threat.lost <= NOTICEABLE:
         return f"{actor[0].upper()}{actor[1:]} cannot take power from {name}."
-    left = _bits(threat.bits) if abs(threat.bits) > NOTICEABLE else "no choice (0.00 bits)"
-    return f"At worst, {actor} could take {_bits(threat.lost)} from {name} and leave {left}."
+    lost, left = _bits(threat.lost), _bits(threat.bits)
+    return f"At worst, {actor} could take {lost} from {name} and leave {left}."
 
 
 def _of_coalitions(measured: Coalitions) -> list[str]:
@@ -345,7 +345,7 @@ def _of_reserve(check: ReserveCheck, robots: str) -> list[str]:
 
 
 def _bits(bits: float) -> str:
-    return f"{bits:.2f} bits"
+    return f"{round(bits, 2) + 0.0:.2f} bits"
 
 
 def _per_cent(chance: float) -> str:

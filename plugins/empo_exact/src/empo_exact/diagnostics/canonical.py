@@ -82,5 +82,5 @@ def _powers(
 
     guarded = [Guarded(world.spec, achieved, human, "others", math.inf) for human in humans]
     sweep = Sweep(result.problem, [replace(layer, acts=acts)])
-    capabilities = sweep.at_start(guarded)
+    capabilities = sweep.at(guarded, np.arange(len(result.start)))
     return np.array([result.start @ (c**theory.zeta).sum(1) for c in capabilities])

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64
 
 from empo_core.errors import SolveError
 from empo_core.types import WorldSpec
-from empo_exact.diagnostics.sweep import ROBOTS, Behaviour, Outcomes
+from empo_exact.diagnostics.sweep import Behaviour, Grouping, joint_chances, parts_of
 from empo_theory.diagnostics import CoalitionPower, Coalitions, Share
 
 MOST_HUMANS = 4
@@ -94,21 +94,43 @@ class JointCapability:
             goals: Goals of all of them.
             is_best: They take the best joint action in place of what each would do: the envelope.
         """
-        self._spec, self._members, self._is_best = spec, members, is_best
-        self._pursued = {human: [goal.pursued[human] for goal in goals] for human in members}
+        self._members, self._is_best = members, is_best
+        self._others = [human for human in spec.humans if human not in members]
+        self._part, self._part_of_others = parts_of(spec, members), parts_of(spec, self._others)
+        self._pursued = {
+            human: ([goal.pursued[human] for goal in goals], spec.num_actions[human])
+            for human in members
+        }
+        self._size = math.prod(spec.num_actions[human] for human in members)
         self.achieved = np.stack([goal.achieved for goal in goals], axis=1)
 
-    def of(self, here: Behaviour, outcomes: Outcomes) -> Float64[np.ndarray, "state column"]:
+    def grouping(self, here: Behaviour) -> Grouping:
+        """See ``sweep.Quantity``: a group for each joint action of the members."""
+        others = joint_chances(self._others, here.mean)
+        return Grouping(
+            group=self._part[:, None] + np.zeros(here.pi_r.shape[1], np.int64),
+            size=self._size,
+            profile_chance=others[:, self._part_of_others],
+            robot_chance=here.pi_r,
+            own=np.ones((len(others), 1, self.achieved.shape[1])),
+            own_action=np.zeros(len(self._part), np.int64),
+        )
+
+    def of(
+        self, here: Behaviour, outcomes: Float64[np.ndarray, "state group column"]
+    ) -> Float64[np.ndarray, "state column"]:
         """See ``sweep.Quantity``."""
-        outcomes = outcomes.expect(ROBOTS, here.pi_r)
-        for human in self._spec.humans:
-            if human not in self._members:
-                outcomes = outcomes.expect(human, here.mean[human])
-            elif not self._is_best:
-                policy = here.pi_h[:, self._pursued[human], : self._spec.num_actions[human]]
-                outcomes = outcomes.expect(human, policy.transpose(0, 2, 1))
-        # Joint actions that are not available lead nowhere, to a value of 0.
-        return outcomes.together().max(1)
+        if self._is_best:  # Joint actions that are not available lead nowhere: they are worth 0.
+            return outcomes.max(1)
+        columns = range(outcomes.shape[2])
+        pursuing = [
+            joint_chances(
+                self._members,
+                {h: here.pi_h[:, goals[k], :n] for h, (goals, n) in self._pursued.items()},
+            )
+            for k in columns
+        ]
+        return np.stack([(pursuing[k] * outcomes[:, :, k]).sum(1) for k in columns], axis=1)
 
 
 def coalitions_of(humans: Sequence[int]) -> list[Coalition]:

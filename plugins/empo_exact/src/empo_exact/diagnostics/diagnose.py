@@ -1,13 +1,14 @@
-"""Who holds the power at the start of a solved world."""
+"""Who holds the power in a solved world, at the start or in a state."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from empo_core.errors import ConfigError, SolveError
 from empo_core.protocols import Tracker
@@ -28,7 +29,7 @@ from empo_exact.diagnostics.state_sets import goal_named, refuse_unknown_goals, 
 from empo_exact.diagnostics.sweep import Quantity, Sweep, achieved_in
 from empo_exact.plugin import Diagnostic, StateSet
 from empo_exact.result import ExactResult
-from empo_exact.solution import Solution
+from empo_exact.solution import Solution, State, StateValues
 from empo_exact.solve import solve_alone
 from empo_theory.bits import aggregate_power, individual_power, long_term_power
 from empo_theory.diagnostics import (
@@ -98,23 +99,30 @@ def diagnose(
     *,
     coalition_goals: Mapping[str, StateSet] | None = None,
     reserve_states: StateSet | None = None,
+    penalties: Sequence[float] = PENALTIES,
+    state: State | None = None,
+    time: int = 0,
     tracker: Tracker | None = None,
     is_strict: bool = True,
 ) -> PowerFindings:
-    """Who holds the power at the start of a solved world, in expectation over initial states.
+    """Who holds the power in a solved world.
 
     Args:
         result: The solved world, with the values of all times.
         diagnostics: What is to be measured; None: what its parameters say.
         coalition_goals: Goals of coalitions; None: what its parameters say.
         reserve_states: The further goal of the reserve check; None: what its parameters say.
+        penalties: What a bit of deviation costs adversaries, in units of capability.
+        state: Where, as a row or as a number; None: in expectation over the initial states.
+        time: When; robots work.
         tracker: Told about progress.
         is_strict: What cannot be measured is an error; else the findings say why it is missing.
 
     Raises:
         SolveError: if something cannot be measured in this world, or values were not kept.
         ConfigError: if the world has no robot to be without.
-        WorldError: if a set of states has rows that are none of the world's.
+        WorldError: if a set of states has rows that are none of the world's, or the state cannot
+            be reached by that time.
     """
     params, spec = result.params, result.spec
     names = names_of(spec, params.diagnostics if diagnostics is None else diagnostics)
@@ -126,9 +134,14 @@ def diagnose(
             "diagnostics need the values of all times: solve again with algorithm.params.keep=all "
             "or disk"
         )
+    if state is not None:
+        result.at(state, time)  # Refuses states and times that there are not.
+        for name in {"reserve", "canonical"} & set(names):
+            raise SolveError(f"{name} is measured at the start only; leave state and time out")
+    place = Place.of(result, state, time)
     with stage((tracker or Tracker()).progress, "measuring who holds the power"):
         measurement = _Measurement(
-            result, names, coalition_goals, reserve_states, is_strict=is_strict
+            result, names, place, penalties, coalition_goals, reserve_states, is_strict=is_strict
         )
         return measurement.findings()
 
@@ -139,6 +152,34 @@ def has_all_times(result: ExactResult) -> bool:
     return result.is_whole and set(times) <= set(result.times)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where and when power is measured.
+
+    Attributes:
+        states: Numbers of states [state].
+        chance: The chance of each [state].
+        time: The time.
+        is_start: It is the beginning of an episode.
+    """
+
+    states: Int64[np.ndarray, " state"]
+    chance: Float64[np.ndarray, " state"]
+    time: int
+    is_start: bool
+
+    @classmethod
+    def of(cls, result: ExactResult, state: State | None, time: int) -> Place:
+        """A state at a time; None: the initial states."""
+        if state is None:
+            return cls(np.arange(len(result.start)), result.start, 0, is_start=True)
+        return cls(np.array([result.index(state)]), np.ones(1), time, is_start=False)
+
+    def values(self, solution: Solution) -> StateValues:
+        """The values there, with working robots or without."""
+        return solution.at_start() if self.is_start else solution.at(self.states[0], self.time)
+
+
 class _Measurement:
     """Findings in the making."""
 
@@ -146,12 +187,15 @@ class _Measurement:
         self,
         result: ExactResult,
         names: Sequence[Diagnostic],
+        place: Place,
+        penalties: Sequence[float],
         coalition_goals: Mapping[str, StateSet] | None,
         reserve_states: StateSet | None,
         *,
         is_strict: bool,
     ) -> None:
         self._result, self._names, self._is_strict = result, names, is_strict
+        self._place, self._penalties = place, penalties
         self._coalition_goals, self._reserve_states = coalition_goals, reserve_states
         self._spec, self._achieved = result.spec, achieved_in(result.problem)
         self._left_out: list[str] = []
@@ -159,12 +203,12 @@ class _Measurement:
     def findings(self) -> PowerFindings:
         """Everything that is to be measured."""
         result = self._result
-        alone = self._if_possible("alone", lambda: solve_alone(result).at_start())
+        alone = self._if_possible("alone", lambda: self._place.values(solve_alone(result)))
         reserve = self._if_possible("reserve", self._reserve)
         canonical = self._if_possible("canonical", lambda: canonical_powers(result))
         threats, coalitions = self._swept()
         humans = []
-        for human, x_h in result.at_start().X_h.items():
+        for human, x_h in self._place.values(result).X_h.items():
             bits = finite(individual_power(x_h))
             against = [
                 Threat(
@@ -225,7 +269,7 @@ class _Measurement:
 
     def _swept(self) -> tuple[dict[Case, float], Coalitions | None]:
         """X_h against adversaries, and coalitions: all in one sweep."""
-        spec, theory, start = self._spec, self._result.params.theory, self._result.start
+        spec, theory, place = self._spec, self._result.params.theory, self._place
         cases = self._cases()
         quantities: list[Quantity] = [Guarded(spec, self._achieved, *case) for case in cases]
         goals = self._common_goals() if "coalitions" in self._names else []
@@ -233,9 +277,12 @@ class _Measurement:
         quantities += [quantity for _, *both in joint for quantity in both]
         if not quantities:
             return {}, None
-        numbers = Sweep(self._result.problem, layers_of(self._result)).at_start(quantities)
+        sweep = Sweep(self._result.problem, layers_of(self._result))
+        numbers = sweep.at(quantities, place.states, place.time)
         threats = {
-            case: float(start @ (capability**theory.zeta) @ goal_weights(self._result, case[0]))
+            case: float(
+                place.chance @ (capability**theory.zeta) @ goal_weights(self._result, case[0])
+            )
             for case, capability in zip(cases, numbers, strict=False)
         }
         if not goals:
@@ -244,7 +291,7 @@ class _Measurement:
         capability, best = {}, {}
         for members, *_ in joint:
             capability[members], best[members] = next(of_coalitions), next(of_coalitions)
-        return threats, coalition_powers(spec, goals, capability, best, start, theory.zeta)
+        return threats, coalition_powers(spec, goals, capability, best, place.chance, theory.zeta)
 
     def _cases(self) -> list[Case]:
         adversaries: list[Adversary] = []
@@ -254,10 +301,15 @@ class _Measurement:
             adversaries.append("robots")
         if len(adversaries) == 2 and len(self._spec.humans) > 1:
             adversaries.append("all")
-        return [(h, who, p) for h in self._spec.humans for who in adversaries for p in PENALTIES]
+        return [
+            (h, who, p) for h in self._spec.humans for who in adversaries for p in self._penalties
+        ]
 
     def _common_goals(self) -> list[CommonGoal]:
         """The goals of coalitions; if there are none, the findings say so."""
+        if len(self._spec.humans) == 1:
+            self._left_out.append("There is one human only, so that coalitions were not measured.")
+            return []
         named = self._coalition_goals
         if named is not None:
             return [

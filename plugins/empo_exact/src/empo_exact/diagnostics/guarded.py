@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Shaped
 
 from empo_core.types import WorldSpec
-from empo_exact.diagnostics.sweep import ROBOTS, Behaviour, Outcomes, joint_chances
+from empo_exact.diagnostics.sweep import Behaviour, Grouping, joint_chances, parts_of
 from empo_theory.diagnostics import Adversary
 
 
@@ -43,36 +43,58 @@ class Guarded:
                 deviates.
         """
         self._goals = list(spec.goals_of(human))
-        self._human, self._others = human, [other for other in spec.humans if other != human]
-        self._actions = spec.num_actions[human]
-        self._penalty = penalty
-        self._hostile = {
-            "others": [*reversed(self._others)],
-            "robots": [ROBOTS],
-            "all": [ROBOTS, *reversed(self._others)],
-        }[adversary]
+        self._others = [other for other in spec.humans if other != human]
+        self._adversary, self._penalty = adversary, penalty
+        self._actions, self._own = spec.num_actions[human], parts_of(spec, [human])
+        self._part = parts_of(spec, self._others)
         self.achieved = achieved[:, self._goals]
 
-    def of(self, here: Behaviour, outcomes: Outcomes) -> Float64[np.ndarray, "state column"]:
-        """See ``sweep.Quantity``."""
+    def grouping(self, here: Behaviour) -> Grouping:
+        """See ``sweep.Quantity``: a group for each joint action of the adversaries."""
+        robots, profiles = here.pi_r.shape[1], len(self._part)
+        others = joint_chances(self._others, here.mean)
+        profile_chance, robot_chance = others[:, self._part], here.pi_r
+        profile, robot = self._part[:, None], np.arange(robots)
+        if self._adversary == "others":
+            group, size = profile + 0 * robot, others.shape[1]
+        elif self._adversary == "robots":
+            group, size = robot + 0 * profile, robots
+        else:
+            group, size = profile + others.shape[1] * robot, others.shape[1] * robots
+        if self._adversary != "robots":
+            profile_chance = np.ones((len(others), profiles))
+        if self._adversary != "others":
+            robot_chance = np.ones_like(here.pi_r)
         own = here.pi_h[:, self._goals, : self._actions].transpose(0, 2, 1)
-        outcomes = outcomes.expect(self._human, own)
-        policies, may = here.mean | {ROBOTS: here.pi_r}, here.may | {ROBOTS: here.robots_may}
-        for agent in outcomes.agents:
-            if agent not in self._hostile:
-                outcomes = outcomes.expect(agent, policies[agent])
-        return soft_minimum(
-            outcomes.together(),
-            joint_chances(outcomes.agents, policies),
-            joint_chances(outcomes.agents, may),
-            self._penalty,
+        return Grouping(
+            group, size, profile_chance, robot_chance, np.ascontiguousarray(own), self._own
         )
+
+    def of(
+        self, here: Behaviour, outcomes: Float64[np.ndarray, "state group column"]
+    ) -> Float64[np.ndarray, "state column"]:
+        """See ``sweep.Quantity``."""
+        chances = self._hostile(joint_chances(self._others, here.mean), here.pi_r)
+        may = self._hostile(joint_chances(self._others, here.may), here.robots_may)
+        return soft_minimum(outcomes, chances, may, self._penalty)
+
+    def _hostile(
+        self,
+        others: Shaped[np.ndarray, "state joint"],
+        robots: Shaped[np.ndarray, "state robot"],
+    ) -> Shaped[np.ndarray, "state group"]:
+        """Chances of what the adversaries do together, or whether they may."""
+        if self._adversary == "others":
+            return others
+        if self._adversary == "robots":
+            return robots
+        return (robots[:, :, None] * others[:, None]).reshape(len(others), -1)
 
 
 def soft_minimum(
-    values: Float64[np.ndarray, "state joint column"],
-    chances: Float64[np.ndarray, "state joint"],
-    may: Bool[np.ndarray, "state joint"],
+    values: Float64[np.ndarray, "state group column"],
+    chances: Float64[np.ndarray, "state group"],
+    may: Bool[np.ndarray, "state group"],
     penalty: float,
 ) -> Float64[np.ndarray, "state column"]:
     """The least mean plus ``penalty`` times the bits by which the weights of it deviate.
@@ -81,7 +103,7 @@ def soft_minimum(
     the minimum over what may be done where it is 0.
 
     Args:
-        values: Values of each joint action.
+        values: Values of each joint action of the adversaries.
         chances: How likely each is modelled to be.
         may: Those that are possible at all.
         penalty: Cost of a bit.

@@ -138,7 +138,8 @@ def _unaware(knowing: ExactResult, unaware: ExactResult) -> float:
     problem, theory = knowing.problem, knowing.params.theory
     achieved, spec = achieved_in(problem), knowing.spec
     guarded = [Guarded(spec, achieved, human, "others", math.inf) for human in spec.humans]
-    capabilities = Sweep(problem, layers_of(knowing, robots=unaware)).at_start(guarded)
+    sweep = Sweep(problem, layers_of(knowing, robots=unaware))
+    capabilities = sweep.at(guarded, np.arange(len(knowing.start)))
     powers = []
     for human, capability in zip(spec.humans, capabilities, strict=True):
         weight = np.array([spec.goals[goal].weight for goal in spec.goals_of(human)])

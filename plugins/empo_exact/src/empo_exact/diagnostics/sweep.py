@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int32, Int64, Shaped
+from jaxtyping import Bool, Float64, Int, Int32, Int64, Shaped
 
+from empo_core.types import WorldSpec
 from empo_exact.acyclic import levels_of
 from empo_exact.chain import marginals
 from empo_exact.game import Floats, Game
@@ -17,8 +18,8 @@ from empo_exact.problem import Problem
 from empo_exact.solution import Solution
 from empo_worlds.compilation import compiled
 
-NUMBERS_AT_ONCE = 1 << 22
-"""Numbers in one array of outcomes."""
+STATES_AT_ONCE = 1 << 10
+"""States whose outcomes are in RAM at a time."""
 
 
 class Behaviour(NamedTuple):
@@ -55,47 +56,26 @@ class Behaviour(NamedTuple):
 Behaving = Callable[[Int64[np.ndarray, " state"], int], Behaviour]
 """How everybody acts in some states, given by number, at a time."""
 
-ROBOTS = -1
-"""Stands for the robots among agents."""
-
 
 @dataclass(frozen=True)
-class Outcomes:
-    """Expected values after actions of some agents.
+class Grouping:
+    """How outcomes of joint actions of all humans and of the robots are summed up.
 
     Attributes:
-        values: An axis for each agent, between those of states and of columns.
-        agents: The agents by axis: humans by agent index, and ``ROBOTS``.
+        group: The group of each [profile robot].
+        size: Number of groups.
+        profile_chance: Weight of each profile of the humans [state profile].
+        robot_chance: Weight of each joint action of the robots [state robot].
+        own: A further weight of each goal, by an action [state action column].
+        own_action: That action in each profile [profile].
     """
 
-    values: Float64[np.ndarray, "state *agent column"]
-    agents: tuple[int, ...]
-
-    def expect(self, agent: int, policy: Shaped[np.ndarray, "state action *column"]) -> Outcomes:
-        """Expected values over the action of one agent; its policy may depend on the column."""
-        axis = self.agents.index(agent)
-        actions = np.moveaxis(self.values, axis + 1, 1)
-        total = np.zeros_like(actions[:, 0])
-        for action in range(actions.shape[1]):
-            chance = policy[:, action]
-            shape = (len(chance), *[1] * (len(self.agents) - 1), *(chance.shape[1:] or (1,)))
-            total += chance.reshape(shape) * actions[:, action]
-        return Outcomes(total, self.agents[:axis] + self.agents[axis + 1 :])
-
-    def together(self) -> Float64[np.ndarray, "state joint column"]:
-        """The values by joint action of all agents that are left, the last one fastest."""
-        return self.values.reshape(len(self.values), -1, self.values.shape[-1])
-
-
-def joint_chances(
-    agents: Sequence[int], policies: dict[int, Shaped[np.ndarray, "state action"]]
-) -> Shaped[np.ndarray, "state joint"]:
-    """What agents that act independently do together, in the order of ``Outcomes.together``."""
-    like = next(iter(policies.values()))
-    chances: Shaped[np.ndarray, "state joint"] = np.ones_like(like[:, :1])
-    for agent in agents:
-        chances = (chances[:, :, None] * policies[agent][:, None]).reshape(len(like), -1)
-    return chances
+    group: Int64[np.ndarray, "profile robot"]
+    size: int
+    profile_chance: Float64[np.ndarray, "state profile"]
+    robot_chance: Float64[np.ndarray, "state robot"]
+    own: Float64[np.ndarray, "state action column"]
+    own_action: Int64[np.ndarray, " profile"]
 
 
 class Quantity(Protocol):
@@ -107,13 +87,42 @@ class Quantity(Protocol):
 
     achieved: Bool[np.ndarray, "state column"]
 
-    def of(self, here: Behaviour, outcomes: Outcomes) -> Float64[np.ndarray, "state column"]:
+    def grouping(self, here: Behaviour) -> Grouping:
+        """How outcomes are summed up in some states."""
+
+    def of(
+        self, here: Behaviour, outcomes: Float64[np.ndarray, "state group column"]
+    ) -> Float64[np.ndarray, "state column"]:
         """The numbers of some states.
 
         Args:
             here: How everybody acts there.
-            outcomes: Expected capability after each action of all humans and of the robots.
+            outcomes: Sums of expected capability by groups of joint actions.
         """
+
+
+def parts_of(spec: WorldSpec, humans: Sequence[int]) -> Int64[np.ndarray, " profile"]:
+    """What some humans do together in each profile of all; the first counts fastest."""
+    part, stride, among = np.zeros(spec.num_human_actions, np.int64), 1, 1
+    profile = np.arange(spec.num_human_actions)
+    for human in spec.humans:
+        actions = spec.num_actions[human]
+        if human in humans:
+            part += profile // among % actions * stride
+            stride *= actions
+        among *= actions
+    return part
+
+
+def joint_chances(
+    humans: Sequence[int], policies: dict[int, Shaped[np.ndarray, "state action"]]
+) -> Shaped[np.ndarray, "state joint"]:
+    """What humans who act independently do together; the first counts fastest."""
+    like = next(iter(policies.values()))
+    chances: Shaped[np.ndarray, "state joint"] = np.ones_like(like[:, :1])
+    for human in humans:
+        chances = (policies[human][:, :, None] * chances[:, None]).reshape(len(like), -1)
+    return chances
 
 
 @dataclass(frozen=True)
@@ -150,30 +159,37 @@ class Sweep:
         self.problem = problem
         self._layers = layers
 
-    def at_start(self, quantities: Sequence[Quantity]) -> list[Float64[np.ndarray, "start column"]]:
-        """The numbers of each quantity in the initial states, in the first layer."""
+    def at(
+        self, quantities: Sequence[Quantity], states: Int[np.ndarray, " place"], time: int = 0
+    ) -> list[Float64[np.ndarray, "place column"]]:
+        """The numbers of each quantity in some states at a time, in the first layer.
+
+        Args:
+            quantities: The quantities.
+            states: Numbers of states that can be reached by then.
+            time: The time; 0 in a world without a horizon.
+        """
         ends = [quantity.achieved * float(self.problem.counts_presence) for quantity in quantities]
         now = [[end.copy() for end in ends] for _ in self._layers]
-        for states, time in self._times():
+        for alive, when in self._times(time):
             after = now
             if self.problem.horizon is not None:
                 now = [[end.copy() for end in ends] for _ in self._layers]
             for number, layer in enumerate(self._layers):
-                here = layer.acts(states, time)
+                here = layer.acts(alive, when)
                 for k, quantity in enumerate(quantities):
                     later = [values[k] for values in after[number : number + 2]]
-                    now[number][k][states] = self._of(quantity, here, layer, later)
-        starts = len(self.problem.start)
-        return [values[:starts] for values in now[0]]
+                    now[number][k][alive] = self._of(quantity, here, layer, later)
+        return [values[states] for values in now[0]]
 
-    def _times(self) -> Iterator[tuple[Int64[np.ndarray, " state"], int]]:
-        """States whose successors have their numbers, and the time, from the end on."""
+    def _times(self, first: int) -> Iterator[tuple[Int64[np.ndarray, " state"], int]]:
+        """States whose successors have their numbers, and the time, from the end to the first."""
         graph, horizon = self.problem.graph, self.problem.horizon
         if horizon is None:
             for level in levels_of(graph, self.problem.world):
                 yield level[graph.alive[level]].astype(np.int64), 0
             return
-        for time in range(horizon - 1, -1, -1):
+        for time in range(horizon - 1, first - 1, -1):
             within = graph.expanded_within(time)
             yield np.flatnonzero(graph.alive[:within]), time
 
@@ -181,71 +197,80 @@ class Sweep:
         self, quantity: Quantity, here: Behaviour, layer: Layer, later: list[Floats]
     ) -> Float64[np.ndarray, "state column"]:
         """The numbers of some states, from those of what follows in this layer and the next."""
-        columns = quantity.achieved.shape[1]
-        size = max(1, NUMBERS_AT_ONCE // max(1, layer.game.num_joint * columns))
-        numbers = np.zeros((len(here.states), columns))
-        for first in range(0, len(here.states), size):
-            chosen = slice(first, first + size)
+        terms = self._terms(quantity.achieved, layer, later)
+        numbers = np.zeros((len(here.states), quantity.achieved.shape[1]))
+        for first in range(0, len(here.states), STATES_AT_ONCE):
+            chosen = slice(first, first + STATES_AT_ONCE)
             part = here.part(chosen)
-            outcomes = self._outcomes(part.states, quantity.achieved, layer, later)
+            grouping = quantity.grouping(part)
+            outcomes = np.zeros((len(part.states), grouping.size, numbers.shape[1]))
+            for weight, table in terms:
+                add_outcomes(
+                    layer.game,
+                    layer.graph.successor,
+                    part.states,
+                    grouping.group,
+                    grouping.profile_chance,
+                    grouping.robot_chance,
+                    grouping.own,
+                    grouping.own_action,
+                    weight,
+                    table,
+                    outcomes,
+                )
             numbers[chosen] = quantity.of(part, outcomes)
         if self.problem.counts_presence:
             numbers[quantity.achieved[here.states]] = 1.0
         return numbers
 
-    def _outcomes(
-        self,
-        states: Int64[np.ndarray, " chosen"],
-        achieved: Bool[np.ndarray, "state column"],
-        layer: Layer,
-        later: list[Floats],
-    ) -> Outcomes:
-        game, spec = layer.game, layer.graph.spec
-        out = np.zeros((len(states), game.num_robot_actions, game.num_profiles, achieved.shape[1]))
-        for values, share in zip(later, (1.0 - layer.fails, layer.fails), strict=False):
-            add_expected(
-                game,
-                layer.graph.successor,
-                states,
-                achieved,
-                values,
-                share * game.arrived,
-                share * game.discounted_h,
-                out,
-            )
-        sizes = [spec.num_actions[human] for human in reversed(spec.humans)]
-        agents = (ROBOTS, *reversed(spec.humans))
-        return Outcomes(out.reshape(*out.shape[:2], *sizes, out.shape[-1]), agents)
+    def _terms(
+        self, achieved: Bool[np.ndarray, "state column"], layer: Layer, later: list[Floats]
+    ) -> list[tuple[Floats, Floats]]:
+        """The bracket of (6), see ``rows.payoff``, as a sum of tables with weights by code."""
+        game, shares = layer.game, (1.0 - layer.fails, layer.fails)
+        terms = [
+            (share * game.discounted_h, values)
+            for values, share in zip(later, shares, strict=False)
+        ]
+        if self.problem.counts_presence:
+            return terms  # Values are 1 where goals are achieved, as ``_of`` leaves them.
+        elsewhere = [(weight, np.where(achieved, 0.0, values)) for weight, values in terms]
+        return [(game.prob, achieved.astype(np.float64)), *elsewhere]
 
 
 @compiled
-def add_expected(
+def add_outcomes(
     game: Game,
     successor: Int32[np.ndarray, " transition"],
     states: Int64[np.ndarray, " chosen"],
-    achieved: Bool[np.ndarray, "state column"],
-    values: Float64[np.ndarray, "state column"],
-    entered: Float64[np.ndarray, " code"],
-    discounted: Float64[np.ndarray, " code"],
-    out: Float64[np.ndarray, "chosen robot profile column"],
+    group: Int64[np.ndarray, "profile robot"],
+    profile_chance: Float64[np.ndarray, "chosen profile"],
+    robot_chance: Float64[np.ndarray, "chosen robot"],
+    own: Float64[np.ndarray, "chosen action column"],
+    own_action: Int64[np.ndarray, " profile"],
+    weight: Float64[np.ndarray, " code"],
+    table: Float64[np.ndarray, "state column"],
+    out: Float64[np.ndarray, "chosen group column"],
 ) -> None:
-    """Add E over s' of the bracket in (6) for each joint action; see ``rows.payoff``.
+    """Add the weighted rows of all successors to the groups of the joint actions that lead there.
 
     ``game.successor`` is of no use here: it names rows of tables where robots may fail.
     """
     for position in range(len(states)):
-        for robot in range(game.num_robot_actions):
-            for profile in range(game.num_profiles):
+        for profile in range(game.num_profiles):
+            action = own_action[profile]
+            for robot in range(game.num_robot_actions):
+                chance = profile_chance[position, profile] * robot_chance[position, robot]
+                if chance == 0.0:
+                    continue
                 pair = states[position] * game.num_joint
                 pair += game.profile_joint[profile] + game.robot_joint[robot]
+                index = group[profile, robot]
                 for item in range(game.offsets[pair], game.offsets[pair + 1]):
-                    code, after = game.code[item], successor[item]
-                    for column in range(values.shape[1]):
-                        out[position, robot, profile, column] += (
-                            entered[code]
-                            if achieved[after, column]
-                            else discounted[code] * values[after, column]
-                        )
+                    share, after = chance * weight[game.code[item]], successor[item]
+                    for column in range(table.shape[1]):
+                        gain = own[position, action, column] * table[after, column]
+                        out[position, index, column] += share * gain
 
 
 def achieved_in(problem: Problem) -> Bool[np.ndarray, "state goal"]:
