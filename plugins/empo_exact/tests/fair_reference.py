@@ -384,15 +384,20 @@ class Diagnostics:
         return frozenset(reached)
 
     def joint_capability(
-        self, coalition: tuple[int, ...], goal: Mapping[int, int], *, is_best: bool = False
-    ) -> float:
-        """C_K(start, g), or the envelope C*_K, of humans with the same goal."""
+        self, coalition: tuple[int, ...], goal: Mapping[int, int], *,
+        is_best: bool = False, states: frozenset[int] | None = None,
+    ) -> float:  # fmt: skip
+        """C_K(start, g), or the envelope C*_K, of humans with the same goal, or for some states."""
         solved, table = self.solved, self.solved.table
-        presence, g = solved.params.counting == "presence", goal[coalition[0]]
+        presence = solved.params.counting == "presence"
+        states = table.goals[goal[coalition[0]]][2] if states is None else states
+
+        def capability(s: int, d: float, after: float) -> float:
+            return 1.0 if s in states and not presence else solved.params.gamma_h**d * after
 
         @cache
         def value(s: int, left: int | None, is_working: bool) -> float:
-            if presence and solved.is_in(s, g):
+            if presence and s in states:
                 return 1.0
             if solved.is_over(s, left):
                 return 0.0
@@ -409,7 +414,7 @@ class Diagnostics:
                 members = tuple(joint[h] for h in coalition)
                 chance_of[members] = math.prod(joint_policies[h][joint[h]] for h in coalition)
                 of_members[members] = of_members.get(members, 0.0) + sum(
-                    chance * share * p * solved.capability(to, g, d, value(to, steps, layer))
+                    chance * share * p * capability(to, d, value(to, steps, layer))
                     for reply, share in solved.with_replies(here.pi_r)
                     for p, d, to, steps, layer in solved.after(s, joint | reply, left, is_working)
                 )

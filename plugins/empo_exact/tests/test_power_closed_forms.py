@@ -214,6 +214,13 @@ def test_the_soft_minimum_has_the_minimum_and_the_mean_as_limits() -> None:
     assert rising == sorted(rising)
 
 
+def test_the_soft_minimum_holds_where_the_worst_is_all_but_impossible() -> None:
+    values, modelled = np.array([[[0.9], [0.2]]]), np.array([[1.0, 1e-30]])
+    least = soft_minimum(values, modelled, modelled > 0, 0.001)[0, 0]
+    # Staying costs 0.7, and deviating for certain log2(1e30) bits.
+    assert least == pytest.approx(0.2 + 0.001 * math.log2(1e30), rel=1e-9)
+
+
 def test_bad_requests_are_refused_where_they_are() -> None:
     result = solved(door())
     with pytest.raises(SolveError, match=r"reserve_states: nobody has a goal 'porch'"):

@@ -113,8 +113,13 @@ def soft_minimum(
     least = np.where(may[:, :, None], values, np.inf).min(1)
     if penalty == 0:
         return least
-    # 2^-x loses the digits of large x, and of x near 0; the difference from the minimum is neither.
-    above = np.where(may[:, :, None], values - least[:, None], 0.0)
-    strain = np.einsum("sjc,sj->sc", np.expm1(-above * (math.log(2) / penalty)), chances)
-    gain: Float64[np.ndarray, "state column"] = least - penalty / math.log(2) * np.log1p(strain)
+    scaled = np.where(may[:, :, None], values - least[:, None], 0.0) * (math.log(2) / penalty)
+    with np.errstate(divide="ignore"):
+        logits = np.log(chances)[:, :, None] - scaled
+        largest = logits.max(1, keepdims=True)
+        log_mean = (largest + np.log(np.exp(logits - largest).sum(1, keepdims=True)))[:, 0]
+        # The logarithm of about 1 has the digits of the difference from 1.
+        near_one = np.log1p(np.einsum("sjc,sj->sc", np.expm1(-scaled), chances))
+    log_mean = np.where(log_mean > -0.5, near_one, log_mean)
+    gain: Float64[np.ndarray, "state column"] = least - penalty / math.log(2) * log_mean
     return gain
