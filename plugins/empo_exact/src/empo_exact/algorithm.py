@@ -18,8 +18,8 @@ from empo_core.threads import torch_threads
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
-from empo_exact.result import ExactResult, load
 from empo_exact.problem import check_params
+from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
 from empo_worlds.contract import require_one_start
