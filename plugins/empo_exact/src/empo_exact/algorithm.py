@@ -24,6 +24,7 @@ from empo_exact.diagnostics.diagnose import (
 )
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
+from empo_exact.problem import check_params
 from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
 from empo_theory.diagnostics import PowerFindings
@@ -104,7 +105,21 @@ class Exact(Algorithm):
 
         Raises:
             StorageError: if the run has not finished, or is damaged.
+            ConfigError: if more than U_r where somebody acts makes up what the robots maximise.
         """
+        theory, rate = self._params.theory, self._params.defunct.rate
+        usual = {
+            "theory.counting": (theory.counting, "arrival"),
+            "theory.rho": (theory.rho, 1),
+            "defunct.rate": (rate, 0),
+        }
+        for key, (value, only) in usual.items():
+            if value != only:
+                raise ConfigError(
+                    f"algorithm.params.{key} of 'exact' is {value}, and U_r as the reward of "
+                    f"learners takes {only} only, for a sum of it is not what such robots "
+                    f"maximise; leave {key} out of that run"
+                )
         return SolvedPower(self._finished(context))
 
     def inspection(self, context: RunContext, scope: InspectionScope) -> Inspection:
@@ -122,6 +137,7 @@ class Exact(Algorithm):
 
         world = _world(world)
         check_humans(world.spec)
+        check_params(world, self._params)
         if key := self._params.needs_one_start(self._params.compute.processes):
             require_one_start(world, key)
         if reason := too_many_actions(world.spec):

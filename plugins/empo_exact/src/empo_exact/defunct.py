@@ -14,35 +14,12 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 
-from empo_core.errors import ConfigError, SolveError
+from empo_core.errors import SolveError
 from empo_core.types import WorldSpec
 from empo_exact.game import make_game, make_moments
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import Defunct
-from empo_exact.problem import Problem
-
-
-def null_actions(spec: WorldSpec, defunct: Defunct) -> dict[int, int]:
-    """The action that each robot takes once it has failed, by agent.
-
-    Raises:
-        ConfigError: if there is no robot, or one has no action of that name.
-    """
-    if not spec.robots:
-        raise ConfigError(
-            f"algorithm.params.defunct: {spec.name!r} has no robot that could fail; leave defunct "
-            "out"
-        )
-    if defunct.null_action is None:
-        return dict.fromkeys(spec.robots, 0)
-    for robot in spec.robots:
-        actions = spec.agents[robot].actions
-        if defunct.null_action not in actions:
-            raise ConfigError(
-                f"algorithm.params.defunct.null_action: {spec.agents[robot].name} has no action "
-                f"{defunct.null_action!r}; it has {', '.join(map(repr, actions))}"
-            )
-    return {r: spec.agents[r].actions.index(defunct.null_action) for r in spec.robots}
+from empo_exact.problem import Problem, null_actions
 
 
 def failed_problem(problem: Problem, defunct: Defunct) -> Problem:

@@ -105,6 +105,7 @@ class Humans(NamedTuple):
             means evenly over their available actions [1 or state, human, action, others].
         is_optimistic: The robot is expected to help rather than to obstruct.
         is_even: The robot is expected to choose evenly; then ``is_optimistic`` is of no account.
+        achieved_value: V_h^m of a goal where it is achieved.
         has_habit: Some ``nu`` is positive.
         has_greedy: Some ``beta`` is infinite.
     """
@@ -115,6 +116,7 @@ class Humans(NamedTuple):
     belief: Floats
     is_optimistic: bool
     is_even: bool
+    achieved_value: float
     has_habit: bool
     has_greedy: bool
 
@@ -154,6 +156,8 @@ class Moments(NamedTuple):
         discount: gamma_r to the power of the duration [code].
         accrual: How much U_r counts during the transition [code].
         is_uniform: The last is the same for all transitions.
+        weights: Probability times that power of gamma_r, to the power of each order from 1 on;
+            0 where an order is above ``rho`` [code padded_order].
         binomial: Binomial coefficients [order order].
     """
 
@@ -161,6 +165,7 @@ class Moments(NamedTuple):
     discount: Floats
     accrual: Floats
     is_uniform: bool
+    weights: Floats
     binomial: Floats
 
 
@@ -278,9 +283,12 @@ class Scratch(NamedTuple):
         q_r: [robot].
         pi_r: [robot].
         accrual: Expected weight of U_r [robot].
-        scale: The largest discounted norm of order ``rho`` that an action leads to [robot].
-        sums: E[c^i (gamma_r^D m_j / scale)^j] of an action, where ``i + j`` is at most ``rho``;
-            i is 0 where c is always the same; see ``risk`` [robot i j].
+        scale: What norms of the robot's cost are divided by, for each of its actions; with as many
+            more as ``is_robot_available`` has [robot].
+        sums: E[c^i (gamma_r^D m_j / scale)^j] of an action, at j - 1, where ``i + j`` is at most
+            ``rho``; i is 0 where c is always the same; see ``risk`` [robot i padded_order].
+        accruals: E[c^i], likewise [robot i].
+        highest: What ``sums`` has for the highest order, to which pi_r belongs [robot].
         log_policy: ln pi_r [robot].
         log_moment: ln E[Y^k] after an action [robot].
     """
@@ -303,6 +311,8 @@ class Scratch(NamedTuple):
     accrual: Floats
     scale: Floats
     sums: Floats
+    accruals: Floats
+    highest: Floats
     log_policy: Floats
     log_moment: Floats
 
@@ -330,9 +340,11 @@ def make_scratch(game: Game, rho: int = 1) -> Scratch:
         q_r=np.zeros(padded),
         pi_r=np.zeros(padded),
         accrual=np.zeros(padded),
-        scale=np.zeros(robots),
-        sums=np.zeros((robots, rho + 1, rho + 1)),
-        log_policy=np.zeros(robots),
+        scale=np.ones(padded),
+        sums=np.zeros((robots, rho + 1, padded_orders(rho))),
+        accruals=np.zeros((robots, rho + 1)),
+        highest=np.ones(padded),
+        log_policy=np.zeros(padded),
         log_moment=np.zeros(robots),
     )
 
@@ -483,12 +495,21 @@ def end_weight(theory: CompleteTheory, steps_left: int | None) -> float:
 
 def make_moments(graph: StateGraph, theory: CompleteTheory) -> Moments:
     """What the kernel of moments reads."""
-    accrual, orders = accruals(graph, theory), range(theory.rho + 1)
-    binomial = [[float(math.comb(k, j)) for j in orders] for k in orders]
+    accrual, orders = accruals(graph, theory), np.arange(1.0, theory.rho + 1)
+    discount = theory.gamma_r**graph.duration
+    weights = np.zeros((len(discount), padded_orders(theory.rho)))
+    weights[:, : theory.rho] = graph.prob[:, None] * discount[:, None] ** orders
+    numbers = range(theory.rho + 1)
     return Moments(
         rho=theory.rho,
-        discount=theory.gamma_r**graph.duration,
+        discount=discount,
         accrual=accrual,
         is_uniform=bool((accrual == accrual[:1]).all()),
-        binomial=np.array(binomial),
+        weights=weights,
+        binomial=np.array([[float(math.comb(k, j)) for j in numbers] for k in numbers]),
     )
+
+
+def padded_orders(rho: int) -> int:
+    """Columns of a table of moments; 0 where the mean is all."""
+    return -(-rho // LANES) * LANES if rho > 1 else 0

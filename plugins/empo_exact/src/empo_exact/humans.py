@@ -158,7 +158,7 @@ def decide(
     """One human's policy, equation (2), and value, equation (3), for a few goals.
 
     Where a goal is achieved already, it was paid for on arrival: the human idles, by its first
-    available action, and V_h^m is 0.
+    available action, and V_h^m is 0; or 1, where presence counts.
     """
     actions, whole = game.num_actions[human], zero
     for action in range(actions):
@@ -176,7 +176,8 @@ def decide(
             chosen += achieved
             idle = False
         store(policies.pi_h, (here.position, action, goal), chosen)
-    store(out.v_m, (here.state, goal), value * (1.0 - achieved))
+    value = where_less(0.0, achieved, humans.achieved_value, value)
+    store(out.v_m, (here.state, goal), value)
     for action in range(actions, policies.pi_h.shape[1]):
         store(policies.pi_h, (here.position, action, goal), zero)
 
@@ -205,7 +206,8 @@ def solve_humans(
     kind = kind_of(game, here.state)
     if kind == TERMINAL:
         for goal in range(payoffs.table.shape[1]):
-            out.v_m[here.state, goal] = 0.0
+            achieved = entry(game.achieved, (here.state, goal))
+            out.v_m[here.state, goal] = humans.achieved_value * achieved
             for action in range(policies.pi_h.shape[1]):
                 policies.pi_h[here.position, action, goal] = 0.0
         return

@@ -187,6 +187,7 @@ class GraphSweeps(Sweeps):
             # The payoffs of this sweep are read, those of the next one are written.
             before = self._before or Payoffs(problem, len(states))
             before.failed = self._failed_values
+            before.forget_range()
         bad = self._solver.sweep(states, after, values, left, threads, before)
         self._values, self._after, self._before = values, before, after
         refuse_non_finite(problem, values, when)

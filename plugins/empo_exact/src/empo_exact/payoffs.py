@@ -8,12 +8,14 @@ gamma_h^d belongs to the transition: rows then have V_h, and ``rows.expect`` for
 from __future__ import annotations
 
 from copy import copy
+from threading import Lock
 
 import numpy as np
 from jaxtyping import Float64, Int, Int64, UInt8
 
-from empo_exact.game import Floats, GoalPayoffs, Values, aligned
+from empo_exact.game import Floats, GoalPayoffs, Values, aligned, padded_orders
 from empo_exact.problem import Problem
+from empo_exact.risk import LARGE
 from empo_exact.rows import payoff
 from empo_exact.simd import FOUR, four, kernel, load, store
 
@@ -42,6 +44,77 @@ def write_payoffs(
             store(table, (state, goal), value)
 
 
+@kernel
+def write_mixed_payoffs(
+    chance: float,
+    working: Float64[np.ndarray, "place padded_goal"],
+    failed: Float64[np.ndarray, "state padded_goal"],
+    achieved: UInt8[np.ndarray, "row padded_goal"],
+    arrived: float,
+    gamma_h: float,
+    is_timed: bool,
+    places: Int64[np.ndarray, " chosen"],
+    states: Int64[np.ndarray, " chosen"],
+    before: int,
+    table: Float64[np.ndarray, "row padded_goal"],
+) -> None:
+    """The same where robots have failed with a chance; rows are ``before`` states further on."""
+    for chosen in range(len(states)):
+        place, state = places[chosen], states[chosen]
+        for goal in range(0, working.shape[1], FOUR):
+            value = (1.0 - chance) * load(working, (place, goal), four(0.0))
+            value += chance * load(failed, (state, goal), value)
+            if not is_timed:
+                entered = load(achieved, (state, goal), value)
+                value = payoff(entered, value, arrived, gamma_h)
+            store(table, (before + state, goal), value)
+
+
+@kernel
+def write_norms(
+    chance: float,
+    working: Values,
+    failed: Values,
+    places: Int64[np.ndarray, " chosen"],
+    states: Int64[np.ndarray, " chosen"],
+    before: int,
+    norms: Float64[np.ndarray, "row order"],
+) -> None:
+    """Write the norms of some states, of all orders, where robots have failed with a chance."""
+    for chosen in range(len(states)):
+        place, state = places[chosen], states[chosen]
+        row = before + state
+        norms[row, 0] = -working.v_r[place]
+        if chance > 0:
+            norms[row, 0] = (chance - 1.0) * working.v_r[place] - chance * failed.v_r[state]
+        for order in range(1, norms.shape[1]):
+            norm = working.norms[place, order - 1]
+            if chance > 0:
+                other, power = failed.norms[state, order - 1], order + 1.0
+                scale = max(norm, other)
+                mixed = (1.0 - chance) * (norm / scale) ** power
+                mixed += chance * (other / scale) ** power
+                norm = scale * mixed ** (1.0 / power)
+            norms[row, order] = norm
+
+
+@kernel
+def write_powers(
+    norms: Float64[np.ndarray, "row order"],
+    scale: float,
+    rows: Int64[np.ndarray, " chosen"],
+    powers: Float64[np.ndarray, "row padded_order"],
+) -> None:
+    """Write the norms of some rows, divided by a scale, to the power of their orders."""
+    for row in rows:
+        for order in range(norms.shape[1]):
+            norm = norms[row, order] / scale
+            power = norm
+            for _ in range(order):
+                power *= norm
+            powers[row, order] = power
+
+
 class Payoffs:
     """What reaching each state pays one step later, in the rows that the kernels read.
 
@@ -55,6 +128,8 @@ class Payoffs:
         v_r: For equation (4), V_r; NaN until it is written [row].
         norms: Norms of the robot's cost of all orders, where more than its mean counts; NaN until
             they are written [row order].
+        powers: The same divided by a common scale, to the power of their orders; 0 in columns that
+            fill up the row [row padded_order].
         failed: Values of the states where robots have failed, where they may; see ``defunct``.
     """
 
@@ -68,6 +143,10 @@ class Payoffs:
         self.by_v_e = aligned((table_rows if problem.has_phase2 else 0, goals))
         self.v_r = np.full(rows if problem.has_phase2 else 0, np.nan)
         self.norms = np.full((len(self.v_r), problem.rho if problem.rho > 1 else 0), np.nan)
+        self.powers = aligned((len(self.v_r), padded_orders(problem.rho)))
+        self.powers[:] = 0.0
+        self._lock = Lock()
+        self.forget_range()
 
     @classmethod
     def of(cls, problem: Problem, values: Values, failed: Values | None = None) -> Payoffs:
@@ -84,9 +163,14 @@ class Payoffs:
         other.by_v_m, other.by_v_e = self.by_v_m[:table_rows], self.by_v_e[:table_rows]
         other.v_r = self.v_r[:rows]
         other.v_r[:] = np.nan
-        other.norms = self.norms[:rows]
+        other.norms, other.powers = self.norms[:rows], self.powers[:rows]
         other.norms[:] = np.nan
+        other.forget_range()
         return other
+
+    def forget_range(self) -> None:
+        """Norms of another size will be written to all rows."""
+        self._scale, self._least, self._most = 0.0, np.inf, 0.0
 
     def renew(
         self,
@@ -105,48 +189,97 @@ class Payoffs:
         places = states if places is None else places
         if self.failed is None:
             self._write(values, states, places)
-            return
-        for block, chance in enumerate(self.problem.failing):
-            rows = states + block * self.problem.graph.num_states
-            mixed = mixture(float(chance), values, places, self.failed, states)
-            self._write(mixed, rows, np.arange(len(rows)))
+        else:
+            self._write_mixed(values, self.failed, states, places)
 
     def _write(
         self,
         values: Values,
-        rows: Int64[np.ndarray, " chosen"],
+        states: Int64[np.ndarray, " chosen"],
         places: Int64[np.ndarray, " chosen"],
     ) -> None:
-        """Write some rows, and those of the images, by the values at some places."""
+        """Write the rows of some states, and of their images."""
         problem, images = self.problem, self.problem.images
-        achieved = problem.game.achieved
-        arrived = problem.gamma_h if problem.counts_presence else 1.0
         tables: list[tuple[Floats, Floats]] = [(self.by_v_m, values.v_m)]
         if problem.has_phase2:
             tables.append((self.by_v_e, values.v_e))
-            self.v_r[rows] = values.v_r[places]
+            self.v_r[states] = values.v_r[places]
         for table, goal_values in tables:
             write_payoffs(
                 goal_values,
-                achieved,
-                arrived,
+                problem.game.achieved,
+                problem.arrived,
                 problem.gamma_h,
                 problem.is_timed,
                 places,
-                rows,
+                states,
                 table,
             )
             if images is not None:
-                images.copy_goals(table, rows)
-        if self.norms.size:
-            self.norms[rows, 0] = -values.v_r[places]
-            self.norms[rows, 1:] = values.norms[places]
+                images.copy_goals(table, states)
         if images is not None and problem.has_phase2:
-            images.copy_values(self.v_r, rows)
-            for order in range(self.norms.shape[1]):
-                copied = self.norms[:, order].copy()
-                images.copy_values(copied, rows)
-                self.norms[:, order] = copied
+            images.copy_values(self.v_r, states)
+        if self.norms.size:
+            write_norms(0.0, values, values, places, states, 0, self.norms)
+            self._write_powers(states)
+            if images is not None:
+                images.copy_orders(self.norms, states)
+                images.copy_orders(self.powers, states)
+
+    def _write_mixed(
+        self,
+        values: Values,
+        failed: Values,
+        states: Int64[np.ndarray, " chosen"],
+        places: Int64[np.ndarray, " chosen"],
+    ) -> None:
+        """Write the rows of some states by each chance that robots have failed on the way there."""
+        problem = self.problem
+        for number, chance in enumerate(problem.failing):
+            before = number * problem.graph.num_states
+            for table, working, other in (
+                (self.by_v_m, values.v_m, failed.v_m),
+                (self.by_v_e, values.v_e, failed.v_e),
+            ):
+                write_mixed_payoffs(
+                    chance,
+                    working,
+                    other,
+                    problem.game.achieved,
+                    problem.arrived,
+                    problem.gamma_h,
+                    problem.is_timed,
+                    places,
+                    states,
+                    before,
+                    table,
+                )
+            mixed = (1.0 - chance) * values.v_r[places] + chance * failed.v_r[states]
+            self.v_r[before + states] = mixed
+            if self.norms.size:
+                write_norms(chance, values, failed, places, states, before, self.norms)
+                self._write_powers(before + states)
+
+    def _write_powers(self, rows: Int64[np.ndarray, " chosen"]) -> None:
+        """Write the powers of the norms of some rows, and note how large these are."""
+        norms = self.norms[rows].ravel()
+        # NaN, of states whose values are not known, is left out; nothing reads it.
+        least = float(np.fmin.reduce(norms, initial=np.inf))
+        most = float(np.fmax.reduce(norms, initial=0.0))
+        with self._lock:
+            if not self._scale and 0 < most < np.inf:
+                # A power of 2, so that numbers are the same whatever it is.
+                self._scale = 2.0 ** round(np.log2(most))
+            self._least, self._most = min(least, self._least), max(most, self._most)
+        write_powers(self.norms, self._scale or 1.0, rows, self.powers)
+
+    @property
+    def common_scale(self) -> float:
+        """What ``powers`` are divided by; 0 where they leave the range of floats."""
+        if not self._scale or not self._least > 0:
+            return 0.0
+        orders = self.problem.rho * np.log([self._scale / self._least, self._most / self._scale])
+        return self._scale if max(orders) < np.log(LARGE) else 0.0
 
     def read_by(self, worker: int) -> tuple[GoalPayoffs, GoalPayoffs]:
         """The tables of equations (1) and (6), with the scratch rows of one thread."""
@@ -156,35 +289,6 @@ class Payoffs:
             GoalPayoffs(self.by_v_m, spare, problem.is_timed),
             GoalPayoffs(self.by_v_e, spare, problem.is_timed),
         )
-
-
-def mixture(
-    chance: float,
-    working: Values,
-    places: Int64[np.ndarray, " chosen"],
-    failed: Values,
-    states: Int64[np.ndarray, " chosen"],
-) -> Values:
-    """The values of some states for one who knows the chance that robots will have failed there."""
-    (v_m, v_e, v_r, norms), others = (array[places] for array in working), failed
-    kept = 1.0 - chance
-    return Values(
-        kept * v_m + chance * others.v_m[states],
-        kept * v_e + chance * others.v_e[states],
-        kept * v_r + chance * others.v_r[states],
-        mixed_norms(chance, norms, others.norms[states]),
-    )
-
-
-def mixed_norms(
-    chance: float, working: Float64[np.ndarray, "state order"], failed: Floats
-) -> Float64[np.ndarray, "state order"]:
-    """The norms of orders 2 and more of a mixture; its moments are the mixed moments."""
-    orders = 2.0 + np.arange(working.shape[1])
-    scale = np.maximum(working, failed)
-    kept = (1.0 - chance) * (working / scale) ** orders
-    mixed: Floats = scale * (kept + chance * (failed / scale) ** orders) ** (1.0 / orders)
-    return mixed
 
 
 def _rows(problem: Problem, size: int) -> tuple[int, int]:

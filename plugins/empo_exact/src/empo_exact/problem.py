@@ -27,7 +27,7 @@ from empo_exact.game import (
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import prior_policy
 from empo_exact.images import Images
-from empo_exact.plugin import ExactParams
+from empo_exact.plugin import Defunct, ExactParams
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.contract import achieved_in
 
@@ -98,6 +98,11 @@ class Problem:
         """Being in a goal counts, also where the episode is over."""
         return self.theory.is_presence
 
+    @property
+    def arrived(self) -> float:
+        """What entering a goal counts after one unit of time."""
+        return self.gamma_h if self.counts_presence else 1.0
+
     def theory_at(self, steps_left: int) -> Theory:
         """The parameters of Phase 2 with so many steps left: what an early end is worth varies."""
         if self.symbols.early_end == "stop":
@@ -137,6 +142,48 @@ class Problem:
         habit = np.zeros((rows, *policy.shape[1:]))
         habit[states] = policy
         return self.humans._replace(habit=habit)
+
+
+def check_params(world: WorldModel, params: ExactParams) -> None:
+    """Refuse parameters that do not go with a world, before anything is compiled or explored.
+
+    Raises:
+        ConfigError: if terminal states would be worth infinitely much, or an agent or action is
+            named that is not there.
+    """
+    spec, theory = world.spec, params.theory
+    if theory.early_end == "absorb" and theory.gamma_r == 1 and spec.horizon is None:
+        raise ConfigError(
+            f"algorithm.params.theory.early_end: absorb counts U_r without end in the terminal "
+            f"states of {spec.name!r}, which has no horizon: set gamma_r below 1, give the world a "
+            "horizon, or choose early_end: stop"
+        )
+    counted(spec, params.counts)
+    if params.defunct.rate > 0 or params.defunct.null_action is not None:
+        null_actions(spec, params.defunct)
+
+
+def null_actions(spec: WorldSpec, defunct: Defunct) -> dict[int, int]:
+    """The action that each robot takes once it has failed, by agent.
+
+    Raises:
+        ConfigError: if there is no robot, or one has no action of that name.
+    """
+    if not spec.robots:
+        raise ConfigError(
+            f"algorithm.params.defunct: {spec.name!r} has no robot that could fail; leave defunct "
+            "out"
+        )
+    if defunct.null_action is None:
+        return dict.fromkeys(spec.robots, 0)
+    for robot in spec.robots:
+        actions = spec.agents[robot].actions
+        if defunct.null_action not in actions:
+            raise ConfigError(
+                f"algorithm.params.defunct.null_action: {spec.agents[robot].name} has no action "
+                f"{defunct.null_action!r}; it has {', '.join(map(repr, actions))}"
+            )
+    return {r: spec.agents[r].actions.index(defunct.null_action) for r in spec.robots}
 
 
 def counted(spec: WorldSpec, names: Sequence[str] | None) -> Bool[np.ndarray, " human"]:

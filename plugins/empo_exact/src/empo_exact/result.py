@@ -33,7 +33,7 @@ from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, StateValues
 from empo_exact.storm import export_game
 from empo_exact.sweep import Seconds
-from empo_exact.terminal_states import warning_after
+from empo_exact.terminal_states import uncovered_state, warning_after
 from empo_exact.values import Store, ValueStore
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import Frame
@@ -126,7 +126,20 @@ class ExactResult(NotebookReport, Solution):
     def warnings(self) -> list[str]:
         """Advice to a reader who is about to trust the policies."""
         warning = self._opening.warning if self._opening else warning_after(self)
-        return [warning] if warning else []
+        return [line for line in (warning, *self._outside_axioms()) if line]
+
+    def _outside_axioms(self) -> Iterator[str]:
+        """What the theory of presence takes for granted, and is not so here."""
+        theory = self.params.theory
+        if theory.counting == "arrival":
+            return
+        if theory.zeta <= 1:
+            yield (
+                f"zeta is {theory.zeta:g}: above 1, one goal for certain is worth more than two "
+                "with half the chance each, which the objective with counting: presence presupposes"
+            )
+        if uncovered := uncovered_state(self.problem):
+            yield uncovered
 
     @cached_property
     def unrolled(self) -> Unrolled:

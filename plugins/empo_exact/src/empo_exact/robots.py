@@ -187,6 +187,7 @@ def attain(
     goal: int,
     zero: Lanes,
     game: Game,
+    theory: Theory,
     here: CurrentState,
     human: int,
     pi_h: Floats,
@@ -195,7 +196,8 @@ def attain(
 ) -> None:
     """V_h^e of a few goals of one human, equation (6), where ``s.by_profile`` is E over a_r.
 
-    It is not 0 where a goal is achieved already, as V_h^m is: who can stay attains it again.
+    It is not 0 where a goal is achieved already, as V_h^m is: who can stay attains it again. Where
+    presence counts, it is 1 there.
     """
     value, together = zero, game.num_with_action[human]
     first = human * game.num_profiles
@@ -204,6 +206,9 @@ def attain(
         others = Mixture(game.with_action, row, s.others_chance, first, together)
         q = blend_some(s.by_profile, others, goal, zero)
         value += load(pi_h, (here.position, action, goal), zero) * q
+    if theory.is_presence:
+        achieved = load(game.achieved, (here.state, goal), zero)
+        value = where_less(0.0, achieved, 1.0, value)
     store(v_e, (here.state, goal), value)
 
 
@@ -242,14 +247,6 @@ def powers_and_reward(
 
 
 @inlined
-def mark_achieved(game: Game, state: int, values: Floats) -> None:
-    """Write 1 to the values of a state where it achieves a goal, as presence counts."""
-    for goal in range(values.shape[1]):
-        if entry(game.achieved, (state, goal)) != 0:
-            values[state, goal] = 1.0
-
-
-@inlined
 def write_end(
     game: Game, theory: Theory, here: CurrentState, out: Values, policies: Policies
 ) -> int:
@@ -258,10 +255,10 @@ def write_end(
     Nothing counts there; or, where presence counts, the goals that the state achieves do.
     """
     for goal in range(out.v_e.shape[1]):
-        out.v_e[here.state, goal] = 0.0
+        counts = theory.is_presence and entry(game.achieved, (here.state, goal)) != 0
+        out.v_e[here.state, goal] = 1.0 if counts else 0.0
     u, v_r = 0.0, theory.terminal_value
     if theory.is_presence:
-        mark_achieved(game, here.state, out.v_e)
         u = powers_and_reward(game, theory, here, out.v_e, policies.x_h)
         v_r = theory.end_weight * u
     is_finite = math.isfinite(u)
@@ -303,9 +300,7 @@ def solve_robot(
         blend_replies(game, payoffs.table, successors, profile, s.pi_r, s.by_profile)
     for human in range(game.num_actions.shape[0]):  # (6): E over a_H
         first, end = game.first_goal[human], game.first_goal[human + 1]
-        over_goals(attain, first, end, game, here, human, policies.pi_h, s, out.v_e)
-    if theory.is_presence:
-        mark_achieved(game, here.state, out.v_e)
+        over_goals(attain, first, end, game, theory, here, human, policies.pi_h, s, out.v_e)
     u = powers_and_reward(game, theory, here, out.v_e, policies.x_h)  # (7), (8)
     policies.u_r[position] = u
     total, accrual = 0.0, 0.0
@@ -330,13 +325,6 @@ def write_ends(game: Game, theory: Theory, block: Block, out: Values, policies: 
         here = CurrentState(block.order[block.first + position], position)
         bad += write_end(game, theory, here, out, policies)
     return bad
-
-
-@kernel
-def write_achieved(game: Game, block: Block, values: Floats) -> None:
-    """Write 1 to the values of the states of a block for the goals that they achieve."""
-    for place in range(block.first, block.last):
-        mark_achieved(game, block.order[place], values)
 
 
 @kernel

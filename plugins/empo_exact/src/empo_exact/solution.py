@@ -32,6 +32,7 @@ from empo_exact.sweep import (
     terminal_values,
 )
 from empo_exact.values import Store
+from empo_theory.bits import Bits, bits_of
 from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.rows import integer_rows, state_row
@@ -259,6 +260,18 @@ class Solution(SolvedWorld):
             V_e=mean(lambda values: values.V_e),
             pi_h=mean(lambda values: values.pi_h),
             norms=mean(lambda values: values.norms**orders) ** (1.0 / orders),
+        )
+
+    def bits(self, values: StateValues) -> Bits:
+        """The powers in a state in bits, from the values there."""
+        spec, problem = self.spec, self.problem
+        return bits_of(
+            problem.symbols,
+            list(values.X_h.values()),
+            [[spec.goals[goal].weight for goal in spec.goals_of(human)] for human in spec.humans],
+            values.U_r,
+            float(values.norms[-1]),
+            problem.theory.num_counted,
         )
 
     def values(self, time: int) -> TimeValues:

@@ -44,10 +44,11 @@ from empo_exact.induction import FailedSweeps, GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
-from empo_exact.problem import Problem, pose
+from empo_exact.problem import Problem, check_params, pose
 from empo_exact.ram import Sizes
 from empo_exact.request import Request
 from empo_exact.result import ExactResult
+from empo_exact.risk import phase2_of_moments
 from empo_exact.robots import phase2
 from empo_exact.solution import Solution
 from empo_exact.storage import problem_digest
@@ -61,6 +62,7 @@ from empo_exact.sweep import (
 )
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
+from empo_theory.parameters import CompleteTheory
 from empo_worlds.compilation import is_loaded
 from empo_worlds.contract import require_one_start, require_world
 from empo_worlds.roles import check_humans
@@ -111,6 +113,7 @@ def solve(
     begin, seconds = clock.perf_counter(), Seconds()
     require_world(world)
     check_humans(world.spec)
+    check_params(world, params)
     ram.check_horizon(world.spec, params)
     starts_of(world, start)  # Refused before anything is compiled or explored.
     size = peers.size if peers else 1
@@ -120,9 +123,10 @@ def solve(
     has_parts = params.compute.has_parts or processes > 1
     if start is None and (key := params.needs_one_start(processes)):
         require_one_start(world, key)
-    if not is_loaded(phase2):
+    if not is_loaded(phase2 if params.theory.rho == 1 else phase2_of_moments):
         with kernel_stage(tracker.progress):
-            load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
+            has_prior = bool(assumed.human_prior or params.human_prior)
+            load_kernels(world, has_prior=has_prior, rho=params.theory.rho)
     seconds.kernels = clock.perf_counter() - begin
     request = Request(world, params, assumed, start, directory, tracker, resume, seed)
     if params.compute.processes > 1:
@@ -209,13 +213,14 @@ def solve_alone(result: ExactResult) -> Solution:
     return Solution(sweeps.problem, sweeps.store)
 
 
-def load_kernels(world: WorldModel, *, has_prior: bool) -> None:
+def load_kernels(world: WorldModel, *, has_prior: bool, rho: int = 1) -> None:
     """Compile the kernels of the world and of both phases, or load them from the disk.
 
     Numba does so when they are first called: here for the first state, with humans who choose
-    evenly. With a prior Phase 1 is left out.
+    evenly. With a prior Phase 1 is left out. Robots are averse to risk where ``rho`` is above 1.
     """
-    graph, params = build_graph(world, 1), ExactParams(compute=Compute(workers=1))
+    theory = CompleteTheory(rho=rho)
+    graph, params = build_graph(world, 1), ExactParams(theory=theory, compute=Compute(workers=1))
     prior = UniformPrior(UniformParams(), world) if has_prior else None
     problem = pose(world, graph, params, Assumptions(human_prior=prior))
     payoffs = Payoffs.of(problem, terminal_values(problem, graph.num_states))

@@ -169,7 +169,7 @@ def _problem(
     problem = pose(world, graph, params, assumed, start=arrays["start"])
     # The caller's functions of states are not saved, but what they answered is.
     beta, nu, habit, belief = (arrays[f"humans_{name}"] for name in HUMANS)
-    humans = assumed_humans(beta, nu, habit, belief, params.theory.robot_model)
+    humans = assumed_humans(beta, nu, habit, belief, params.theory)
     return replace(problem, humans=humans, habit=assumed.habit_prior)
 
 

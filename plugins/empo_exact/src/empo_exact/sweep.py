@@ -22,7 +22,7 @@ from empo_exact.humans import phase1
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.risk import MomentPayoffs, phase2_of_moments
-from empo_exact.robots import phase2, write_achieved, write_ends
+from empo_exact.robots import phase2, write_ends
 
 
 @dataclass
@@ -72,7 +72,7 @@ def terminal_values(problem: Problem, size: int) -> Values:
         return values
     order, most = np.arange(size, dtype=np.int32), problem.block
     policies = empty_policies(problem, min(size, most) if problem.has_phase2 else 0)
-    write_achieved(problem.game, Block(order, 0, size), values.v_m)
+    values.v_m[:] = problem.game.achieved[:size]
     for first in range(0, size if problem.has_phase2 else 0, most):
         block = Block(order, first, min(first + most, size))
         write_ends(problem.game, problem.theory_at(0), block, values, policies)
@@ -92,7 +92,7 @@ def end_values(
     policies, out = empty_policies(problem, len(order)), room(problem, int(order.max()) + 1)
     block = Block(order, 0, len(order))
     if problem.counts_presence:
-        write_achieved(problem.game, block, out.v_m)
+        out.v_m[order] = problem.game.achieved[order]
     write_ends(problem.game, problem.theory_at(steps_left), block, out, policies)
     return policies, Values(*(array[order] for array in out))
 
@@ -132,8 +132,6 @@ def sweep_block(
     scratch, policies = space.scratch, space.policies
     if problem.prior is None:
         phase1(problem.game, problem.humans_at(steps_left), block, by_v_m, scratch, out, policies)
-        if problem.counts_presence:
-            write_achieved(problem.game, block, out.v_m)
     else:
         states = block.order[block.first : block.last]
         policies.pi_h[: len(states)] = prior_policy(
@@ -147,7 +145,7 @@ def sweep_block(
     if problem.moments is None:
         bad = phase2(problem.game, theory, block, by_v_e, later.v_r, scratch, out, policies)
     else:
-        after = MomentPayoffs(by_v_e, later.norms)
+        after = MomentPayoffs(by_v_e, later.norms, later.powers, later.common_scale)
         bad = phase2_of_moments(
             problem.game, theory, problem.moments, block, after, scratch, out, policies
         )

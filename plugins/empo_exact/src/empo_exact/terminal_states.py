@@ -110,3 +110,21 @@ def terminal_warning(problem: Problem, store: Store) -> str | None:
     number = int(ended[values[ended].argmax()])
     row = torch.from_numpy(graph.states[number])
     return early_end_warning(problem.world, row, float(values[number]), best)
+
+
+def uncovered_state(problem: Problem) -> str | None:
+    """A warning where a human who counts is in none of its goals (of positive weight) somewhere."""
+    graph, game, spec = problem.graph, problem.game, problem.graph.spec
+    for h, human in enumerate(spec.humans):
+        goals = slice(game.first_goal[h], game.last_goal[h])
+        counts = game.weight[goals] > 0 if problem.theory.is_weighted else np.array([True])
+        covered = ((game.achieved[: graph.num_states, goals] > 0) & counts).any(1)
+        if problem.theory.is_counted[h] and not covered.all():
+            row = torch.from_numpy(graph.states[int(covered.argmin())].copy())
+            return (
+                f"The goals of {spec.agents[human].name} (agent {human}) do not cover all states, "
+                "so that with counting: presence its power may be below 0 bits, or none; add a "
+                "goal of what is in no other. A state in none of them is:\n"
+                f"{problem.world.describe(row)}"
+            )
+    return None
