@@ -364,7 +364,7 @@ class Diagnostics:
         first, *others = self.solved.humans
         common, sets = [], set[frozenset[int]]()
         for g in self.solved.goals_of(first):
-            if goals[g] in sets:
+            if not goals[g] or goals[g] in sets:
                 continue
             sets.add(goals[g])
             same = {h: [k for k in self.solved.goals_of(h) if goals[k] == goals[g]]

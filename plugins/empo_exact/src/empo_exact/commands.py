@@ -98,7 +98,8 @@ def diagnose(
     if json:
         print_json(findings.data())
     else:
-        stdout().print(power_tables(findings))
+        sentences = (f"- {sentence}" for sentence in findings.in_words())
+        stdout().print(*power_tables(findings), *sentences, sep="\n")
 
 
 def _findings(

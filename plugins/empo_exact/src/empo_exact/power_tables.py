@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,12 +15,8 @@ NOTHING = "nothing"
 """Stands for the logarithm of 0: no goal is attained."""
 
 
-def power_tables(findings: PowerFindings) -> RenderableType:
-    """Tables of what was measured, and a sentence for each finding."""
-    return Group(*_parts(findings))
-
-
-def _parts(findings: PowerFindings) -> Iterator[RenderableType]:
+def power_tables(findings: PowerFindings) -> Iterator[RenderableType]:
+    """Tables of what was measured."""
     if any(human.alone or human.threats or human.canonical for human in findings.humans):
         yield _humans(findings.humans)
     if findings.alone is not None:
@@ -31,7 +27,6 @@ def _parts(findings: PowerFindings) -> Iterator[RenderableType]:
         yield _shares(findings.coalitions)
     if findings.reserve is not None:
         yield _reserve(findings.reserve)
-    yield from (Text(f"- {line}") for line in findings.in_words())
 
 
 def _humans(humans: Sequence[HumanPower]) -> Table:
@@ -78,7 +73,8 @@ def _shares(measured: Coalitions) -> Table:
     total = sum(share.mass for share in measured.shares)
     for share in measured.shares:
         bits = "–" if share.bits is None else _bits(share.bits)
-        table.add_row(share.name, f"{share.mass:.4f}", bar(share.mass / total, "cyan"), bits)
+        part = share.mass / total if total else 0.0
+        table.add_row(share.name, f"{share.mass:.4f}", bar(part, "cyan"), bits)
     return table
 
 

@@ -13,10 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from empo_core.tables import bar, report_table
+from empo_exact.power_tables import power_tables
 from empo_exact.ram import Sizes
 from empo_exact.solution import Solution, StateValues
 from empo_exact.sweep import Seconds
 from empo_theory.bits import robot_action_value
+from empo_theory.diagnostics import PowerFindings
 from empo_theory.inspection import ACHIEVED, or_achieved, q_r_words
 
 MAX_ROBOT_ROWS = 20
@@ -29,8 +31,11 @@ def tables(
     warnings: Sequence[str],
     reductions: Sequence[str],
     kind: str = "states",
+    power: PowerFindings | None = None,
 ) -> RenderableType:
-    """Root values, the robot's policy there, every goal's values, warnings, reductions, sizes.
+    """Root values, the robot's policy there, every goal's values, who holds the power, the rest.
+
+    The rest are warnings, reductions and sizes.
 
     Args:
         solution: The solution.
@@ -39,12 +44,14 @@ def tables(
         warnings: Advice.
         reductions: What was reduced.
         kind: Which states are counted, in words.
+        power: Who holds the power, if that was measured.
     """
     root = solution.at_start()
     return Group(
         _values(solution, root),
         _robot(solution, root),
         _goals(solution, root),
+        *([] if power is None else [*power_tables(power), *map(Text, power.left_out)]),
         *(Text(f"warning: {line}", style="yellow") for line in warnings),
         *(Text(f"reduced: {line}", style="dim") for line in reductions),
         _sizes(sizes, seconds, kind),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -23,7 +23,6 @@ from empo_exact.game import Values
 from empo_exact.graph import StateGraph
 from empo_exact.inspection import inspect, nbytes
 from empo_exact.plugin import ExactParams
-from empo_exact.power_tables import power_tables
 from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
 from empo_exact.reach import Unrolled, unrolled_sizes
@@ -246,8 +245,9 @@ class ExactResult(NotebookReport, Solution):
         kind = "states"
         if self.reductions:  # Values of all are kept, or those of the states that were solved.
             kind = "original states" if self.is_whole else "states that were solved"
-        tables = report.tables(self, self.sizes, self.seconds, self.warnings(), notes, kind)
-        return tables if self.diagnostics is None else Group(tables, power_tables(self.diagnostics))
+        return report.tables(
+            self, self.sizes, self.seconds, self.warnings(), notes, kind, self.diagnostics
+        )
 
     def picture(self) -> Frame | None:
         """The start with the robots' policy and the attainability of goals; see ``draw``."""

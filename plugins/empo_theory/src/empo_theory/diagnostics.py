@@ -286,13 +286,15 @@ def _of_threat(name: str, actor: str, threat: Threat) -> str:
     if threat.bits is None or threat.lost is None:
         return f"At worst, {actor} could take everything from {name}: nothing is guaranteed."
     if threat.lost <= NOTICEABLE:
-        return f"{actor[0].upper()}{actor[1:]} cannot take power from {name}."
+        return f"{actor[0].upper()}{actor[1:]} can take hardly any power from {name}."
     lost, left = _bits(threat.lost), _bits(threat.bits)
     return f"At worst, {actor} could take {lost} from {name} and leave {left}."
 
 
 def _of_coalitions(measured: Coalitions) -> list[str]:
     total = sum(share.mass for share in measured.shares)
+    if not total:
+        return ["Together, the humans can attain none of their common goals."]
     shares = [f"{share.name} {100 * share.mass / total:.0f} %" for share in measured.shares]
     lines = [f"Of what all humans can attain together, they add: {', '.join(shares)}."]
     if (loss := _largest_loss(measured)) is not None:
@@ -309,7 +311,7 @@ def _of_coalitions(measured: Coalitions) -> list[str]:
     if gaps[goal] > NOTICEABLE:
         lines.append(
             f"If they coordinated perfectly, {_listed(everybody.members)} would attain "
-            f"{measured.goals[goal]!r} with {_per_cent(everybody.best[goal])} in place of "
+            f"{measured.goals[goal]!r} more surely: {_per_cent(everybody.best[goal])} in place of "
             f"{_per_cent(everybody.capability[goal])}."
         )
     return lines

@@ -36,7 +36,7 @@ class CommonGoal:
 
 
 def common_goals(spec: WorldSpec, achieved: Bool[np.ndarray, "state goal"]) -> list[CommonGoal]:
-    """Goals that are the same set of states to every human.
+    """Goals that are the same set of states to every human, each once; not the empty set.
 
     Args:
         spec: The world's specification.
@@ -45,7 +45,7 @@ def common_goals(spec: WorldSpec, achieved: Bool[np.ndarray, "state goal"]) -> l
     common, sets = [], set[bytes]()
     for goal in spec.goals_of(spec.humans[0]):
         column = achieved[:, goal]
-        if column.tobytes() in sets:
+        if not column.any() or column.tobytes() in sets:
             continue
         sets.add(column.tobytes())
         pursued = {}

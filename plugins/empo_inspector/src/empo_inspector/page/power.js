@@ -27,6 +27,6 @@ function coalitionTables({goals, coalitions, shares}) {
 	return [
 		table(say.together, [["coalition", ({members}) => members.join(", ")],
 			...goals.map((goal, g) => [goal, ({capability, best}) => [num(capability[g]), " (", num(best[g]), ")"]]), numbers("value", ({value}) => value), numbers(say.dividend, ({dividend}) => dividend)], coalitions),
-		table(say.shares, [["human", ({name}) => name], numbers("share", ({mass}) => mass), bars(({mass}) => mass / total), ["bits", ({bits}) => bits === null ? "–" : num(bits)]], shares),
+		table(say.shares, [["human", ({name}) => name], numbers("share", ({mass}) => mass), bars(({mass}) => mass / (total || 1)), ["bits", ({bits}) => bits === null ? "–" : num(bits)]], shares),
 	];
 }
