@@ -79,7 +79,7 @@ def _shares(measured: Coalitions) -> Table:
 
 
 def _reserve(check: ReserveCheck) -> Table:
-    title = f"With a further goal of {check.states:,} states"
+    title = f"With a further goal (states: {check.states:,})"
     table = report_table(
         title, "weight", "best action", "bits lost without knowing", texts=("best action",)
     )

@@ -335,9 +335,9 @@ def _largest_loss(measured: Coalitions) -> tuple[CoalitionPower, CoalitionPower,
 
 def _of_reserve(check: ReserveCheck, robots: str) -> list[str]:
     changes = [line for line in check.weights if line.is_change]
-    states = "a state" if check.states == 1 else f"{check.states:,} states"
+    states = "one state" if check.states == 1 else f"{check.states:,} states"
     if not changes:
-        return [f"A further goal of {states} would not change what {robots} do first."]
+        return [f"A further goal of {states} would not change the first action of {robots}."]
     first = changes[0]
     lost = "" if first.lost is None else f"; not knowing of it costs {_bits(first.lost)}"
     return [
