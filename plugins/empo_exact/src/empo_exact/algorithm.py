@@ -15,7 +15,7 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
 from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.threads import torch_threads
-from empo_exact.inspection import inspect
+from empo_exact.inspection import inspect, opaque
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.problem import check_params
@@ -61,7 +61,9 @@ class Exact(Algorithm):
             warn_without_inspector()
             if not result.wants_page:
                 log.warning(
-                    "no inspector.html: it needs the values of all times; set keep to all or disk"
+                    "no inspector.html: %s",
+                    opaque(self._params.theory, result)
+                    or "it needs the values of all times; set keep to all or disk",
                 )
         return result
 

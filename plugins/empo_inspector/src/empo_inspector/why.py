@@ -1,9 +1,9 @@
 """Reasons: the difference of two Q_r, split exactly over future steps, humans and goals.
 
 Unrolling equation (9), Q_r(s, t, a) is the sum over future steps of the expected, discounted U_r
-there, and of the terminal value where episodes end. U_r in turn differs from its value now by
-secants of equations (7) and (8), which split it over humans and goals: every level is a sum.
-These are identities of the solved model, not estimates.
+there, and of the terminal value where episodes end; or, where presence counts, of U_r there. U_r
+in turn differs from its value now by secants of equations (7) and (8), which split it over humans
+and goals: every level is a sum. These are identities of the solved model, not estimates.
 """
 
 from __future__ import annotations
@@ -254,11 +254,17 @@ def _split(
         alive = torch.from_numpy(after.alive)
         here, v_e = torch.from_numpy(mass), torch.from_numpy(after.v_e)
         difference = here[:, 0] - here[:, 1]
-        end = step.theory.terminal_value * difference[~alive].sum()
         weight = (difference * torch.from_numpy(after.accrued))[alive]
         gains = goal_gains(step, v_e[alive], outcomes.v_e[0])
-        parts.append(weight @ gains)
-        ends.append(end + weight.sum() * outcomes.u_r[0])
+        part, end = weight @ gains, weight.sum() * outcomes.u_r[0]
+        if step.counts_presence:
+            last = step.end_weight(time) * difference[~alive]
+            part += last @ goal_gains(step, v_e[~alive], outcomes.v_e[0])
+            end += last.sum() * outcomes.u_r[0]
+        else:
+            end += step.theory.terminal_value * difference[~alive].sum()
+        parts.append(part)
+        ends.append(end)
         share = here[alive] / here[alive].sum(0).clamp(min=torch.finfo(here.dtype).tiny)
         chances.append(share.T @ v_e[alive])
         contributions = weight[:, None] * gains
@@ -306,10 +312,11 @@ def goal_gains(
     share = weight * (v_e**theory.zeta - reference**theory.zeta)
     x, x_there = step.reward(v_e)[0], step.reward(reference[None])[0]
     floored, floored_there = (power.clamp(min=step.inspection.x_h_floor) for power in (x, x_there))
-    z, z_there = floored**-theory.xi, floored_there**-theory.xi
-    humans = len(spec.humans) if theory.u_agg == "mean" else 1
+    counted = step.counted.double()
+    z, z_there = counted * floored**-theory.xi, counted * floored_there**-theory.xi
+    humans = int(step.counted.sum()) if theory.u_agg == "mean" else 1
     outer = secant(z.sum(1) / humans, z_there.sum(1) / humans, theory.eta)
-    inner = secant(floored, floored_there, -theory.xi)
+    inner = counted * secant(floored, floored_there, -theory.xi)
     raised = (x != floored) | (x_there != floored_there)
     # Where an X_h is raised to the least, only a part of its difference counts.
     slope = (floored - floored_there) / (x - x_there).where(x != x_there, torch.ones_like(x))
