@@ -213,6 +213,10 @@ class OneStep:
         q_e = q_e.masked_fill(~possible.any(1)[..., None], math.nan)
         return Outcomes(q_e, v_e, x_h, u_r, self.value(u_r, policies))
 
+    def next_v_e(self, time: int) -> Float[Tensor, "state goal"]:
+        """V_h^e of all states one step after a time; as at the end where the episode is over."""
+        return self._after("v_e", time)
+
     def value(self, u_r: Float[Tensor, " state"], policies: Policies) -> Float[Tensor, " state"]:
         """V_r by equation (9), one step ahead."""
         gain = u_r[:, None] * policies.accrued + policies.lookahead.nan_to_num()
