@@ -22,6 +22,7 @@ from empo_exact.diagnostics.diagnose import (
     names_of,
     refuse_unsuitable,
 )
+from empo_exact.inspection import opaque
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.problem import check_params
@@ -70,7 +71,9 @@ class Exact(Algorithm):
             warn_without_inspector()
             if not result.wants_page:
                 log.warning(
-                    "no inspector.html: it needs the values of all times; set keep to all or disk"
+                    "no inspector.html: %s",
+                    opaque(self._params.theory, result)
+                    or "it needs the values of all times; set keep to all or disk",
                 )
         return result
 

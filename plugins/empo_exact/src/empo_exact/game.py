@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph
-from empo_theory.equations import reward_weight
+from empo_theory.equations import end_weight, reward_weight
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.samples import joint_actions, part_index
 
@@ -475,22 +475,6 @@ def make_theory(theory: CompleteTheory, is_counted: Bool[np.ndarray, " human"]) 
         is_counted=is_counted.astype(np.uint8),
         num_counted=int(is_counted.sum()),
     )
-
-
-def end_weight(theory: CompleteTheory, steps_left: int | None) -> float:
-    """Weight of U_r in a state where the episode is over; one step of one unit of time, or more.
-
-    Args:
-        theory: The theory.
-        steps_left: Steps that would be left; None: the world has no horizon.
-    """
-    once = reward_weight(-math.log(theory.gamma_r), 1.0, theory.accrual)
-    if theory.early_end == "stop":
-        return once
-    gamma = theory.gamma_r
-    if steps_left is None:
-        return once / (1.0 - gamma)
-    return once * math.fsum(gamma**step for step in range(steps_left + 1))
 
 
 def make_moments(graph: StateGraph, theory: CompleteTheory) -> Moments:

@@ -138,6 +138,9 @@ class GraphSweeps(Sweeps):
         self._levels = self._all_levels()
         last = self.num_states if self.horizon is None else problem.graph.within(self.horizon)
         self._values = terminal_values(problem, last)
+        if self.horizon is None:  # Any finite number will do until a state is valued.
+            unknown = np.isnan(self._values.v_r)
+            self._values.v_r[unknown], self._values.norms[unknown] = -1.0, 1.0
         self._after: Payoffs | None = None
         self._before: Payoffs | None = None
         self._has_gaps = False

@@ -25,6 +25,8 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         theory: The parameters it was solved with.
         scope: Where to begin.
     """
+    if reason := opaque(theory, solution):
+        raise SolveError(reason)
     times = _times(solution, scope.time)
     scope.kept_times(solution.horizon)  # Refuses times at which nobody acts.
     graph = solution.graph
@@ -43,6 +45,7 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
     place[chosen] = np.arange(len(chosen))
     v_r, v_e, v_m = _values(solution, times, chosen)
     by_parameters = follows_parameters(solution)
+    counted = solution.problem.theory.is_counted > 0
     return Inspection(
         spec=solution.spec,
         theory=theory,
@@ -60,8 +63,24 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         v_e=v_e,
         v_m=v_m if by_parameters else None,
         pi_h=None if by_parameters else _human_policies(solution, times, chosen),
+        counts=None if counted.all() else tuple(counted.tolist()),
         closed_loop=SolvedLoop(solution),
     )
+
+
+def opaque(theory: CompleteTheory, solution: Solution) -> str | None:
+    """Why decisions cannot be split over steps and goals; None: they can."""
+    if solution.failed is not None:
+        return (
+            "an explanation splits Q_r over steps, humans and goals, and has no states in which "
+            "robots have failed: solve with defunct.rate 0 for one"
+        )
+    if theory.rho > 1:
+        return (
+            f"an explanation splits Q_r over steps, humans and goals, which a mean of cost to the "
+            f"power of {theory.rho} is no sum of: solve with theory.rho 1 for one"
+        )
+    return None
 
 
 def nbytes(solution: Solution) -> int | None:

@@ -18,7 +18,6 @@ from empo_exact.game import (
     Humans,
     Moments,
     Theory,
-    end_weight,
     goal_places,
     make_game,
     make_moments,
@@ -28,6 +27,7 @@ from empo_exact.graph import StateGraph
 from empo_exact.human_policies import prior_policy
 from empo_exact.images import Images
 from empo_exact.plugin import Defunct, ExactParams
+from empo_theory.equations import end_weight
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.contract import achieved_in
 
@@ -97,6 +97,15 @@ class Problem:
     def counts_presence(self) -> bool:
         """Being in a goal counts, also where the episode is over."""
         return self.theory.is_presence
+
+    @property
+    def working(self) -> Float64[np.ndarray, " code"]:
+        """The chance that robots do not fail in a transition [code]."""
+        if not len(self.failing):
+            return np.ones(len(self.graph.duration))
+        _, number = np.unique(self.graph.duration, return_inverse=True)
+        chances: Float64[np.ndarray, " code"] = 1.0 - self.failing[number]
+        return chances
 
     @property
     def arrived(self) -> float:

@@ -21,7 +21,7 @@ from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph
-from empo_exact.inspection import inspect, nbytes
+from empo_exact.inspection import inspect, nbytes, opaque
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
@@ -177,7 +177,8 @@ class ExactResult(NotebookReport, Solution):
     @property
     def wants_page(self) -> bool:
         """Whether the run is to have a page, and has what that takes: the values of all times."""
-        size = nbytes(self) if self.is_whole else None
+        is_open = self.is_whole and opaque(self.params.theory, self) is None
+        size = nbytes(self) if is_open else None
         if size is None or self.params.inspector is False:
             return False
         return bool(self.params.inspector) or size <= PAGE_BYTES

@@ -28,6 +28,7 @@ from empo_exact.reduction import Reduction
 from empo_exact.solution import Solution
 from empo_exact.sweep import Seconds
 from empo_exact.values import Store, ValueStore
+from empo_theory.parameters import theory_data
 from empo_worlds.arrays import load_arrays, save_arrays
 
 GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
@@ -45,6 +46,7 @@ RESULT_IS_EQUAL = {
 }
 """Parameters that change nothing about values."""
 HUMANS = ("beta", "nu", "habit", "belief")
+FLAGS = ("is_optimistic", "has_habit", "has_greedy")
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
@@ -231,6 +233,10 @@ def problem_digest(world: WorldModel, problems: Iterable[Problem], params: Exact
         params: Theory and solver parameters.
     """
     about = without_place(params).model_dump(mode="json", exclude=RESULT_IS_EQUAL)
+    about["theory"] = theory_data(params.theory)
+    for key in ("counts", "defunct"):  # As before these keys were there.
+        if getattr(params, key) == getattr(ExactParams(), key):
+            del about[key]
     digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(json.dumps(identity(world)).encode())
     for problem in problems:
@@ -244,7 +250,7 @@ def problem_digest(world: WorldModel, problems: Iterable[Problem], params: Exact
             graph.prob,
             graph.duration,
             problem.game.achieved,
-            *problem.humans,
+            *(getattr(problem.humans, name) for name in (*HUMANS, *FLAGS)),
         ):
             digest.update(np.ascontiguousarray(array).data)
         digest.update(repr((problem.prior is None, problem.habit is None)).encode())

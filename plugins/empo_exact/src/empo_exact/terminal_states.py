@@ -8,13 +8,12 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from empo_core.protocols import WorldModel
-from empo_exact.game import end_weight
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.solution import Solution
 from empo_exact.values import Store
-from empo_theory.equations import reward_weight, robot_reward
+from empo_theory.equations import end_weight, reward_weight, robot_reward
 from empo_worlds.terminal_states import best_reward, early_end_warning, warning_of
 
 

@@ -345,7 +345,8 @@ def _world(inspection: Inspection) -> dict[str, object]:
 def _theory(inspection: Inspection) -> dict[str, JsonValue]:
     """The parameters, without those of humans that act otherwise."""
     if inspection.q_r is None:
-        return inspection.theory.model_dump(mode="json")
+        counts = {} if inspection.counts is None else {"counts": list(inspection.counts)}
+        return inspection.theory.model_dump(mode="json") | counts
     parameters = inspection.theory.model_dump(mode="json", exclude={"beta_h", "nu", "robot_model"})
     return {**parameters, "x_h_floor": inspection.x_h_floor}
 

@@ -37,7 +37,7 @@ from empo_theory.inspection import (
     Inspection,
     InspectionScope,
 )
-from empo_theory.parameters import CompleteTheory
+from empo_theory.parameters import CompleteTheory, theory_data
 
 MODULES = (
     "parts",
@@ -242,7 +242,7 @@ def _provenance(directory: Path | None, theory: CompleteTheory) -> dict[str, Jso
     """Where an inspection comes from, as far as the run's directory says."""
     provenance: dict[str, JsonValue] = {
         "run": "" if directory is None else directory.name,
-        "theory": digest(theory.model_dump(mode="json")),
+        "theory": digest(theory_data(theory)),
     }
     if directory is None or not (directory / ENVIRONMENT).is_file():
         return provenance

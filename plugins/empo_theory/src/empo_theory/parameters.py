@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from empo_core.config import Config
 
@@ -125,3 +125,17 @@ class CompleteTheory(TheoryParams, HumanTheory):
     accrual: Literal["discrete", "continuous"] = Field(
         "discrete", description="U_r counts once per transition, or accrues during it."
     )
+
+
+def theory_data(theory: TheoryParams | HumanTheory) -> dict[str, JsonValue]:
+    """The parameters as JSON data for digests, as they were before there were others.
+
+    ``counting``, ``rho`` and ``early_end`` are left out where they are as they always were.
+    """
+    data: dict[str, JsonValue] = theory.model_dump(mode="json")
+    fields = CompleteTheory.model_fields
+    return {
+        key: value
+        for key, value in data.items()
+        if key not in ("counting", "rho", "early_end") or value != fields[key].default
+    }

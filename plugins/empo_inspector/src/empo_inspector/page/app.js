@@ -218,7 +218,7 @@ class App {
 
 	content() {
 		if (!T.plain.includes(this.view)) {
-			if (!m.alive(this.s, this.t)) return [note(T.is_over, num(m.theory.terminal_value), ".")];
+			if (!m.alive(this.s, this.t)) return [note(T.is_over, num(m.endValue(this.s, this.t)), ".")];
 			if (this.hidden()) return [note(T.hidden)];
 		}
 		try {return VIEWS[this.view](this);} catch (error) {return trouble(error);}
