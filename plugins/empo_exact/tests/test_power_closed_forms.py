@@ -223,7 +223,7 @@ def test_the_soft_minimum_holds_where_the_worst_is_all_but_impossible() -> None:
 
 def test_bad_requests_are_refused_where_they_are() -> None:
     result = solved(door())
-    with pytest.raises(SolveError, match=r"reserve_states: nobody has a goal 'porch'"):
+    with pytest.raises(SolveError, match=r"reserve_states: .*'porch'"):
         diagnose(result, ["reserve"], reserve_states=StateSet(any_of=["porch"]))
     with pytest.raises(SolveError, match=r"reserve_states: .*\[1, 99\]"):
         diagnose(result, ["reserve"], reserve_states=StateSet(rows=[[1, 99]]))

@@ -40,12 +40,12 @@ def _humans(humans: Sequence[HumanPower]) -> Table:
     for human in humans:
         cases: list[Remainder] = [*([human.alone] if human.alone else []), *human.threats]
         canonical = [human.canonical.bits] if human.canonical else []
-        share = 0.0 if human.bits is None else 2 ** (human.bits - human.most)
+        share = 0.0 if human.bits is None else 2 ** (human.bits - human.maximum)
         table.add_row(
             human.name,
             _bits(human.bits),
             bar(share, "green"),
-            _bits(human.most),
+            _bits(human.maximum),
             *(_bits(case.bits) for case in cases),
             *map(_bits, canonical),
         )

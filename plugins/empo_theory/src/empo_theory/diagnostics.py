@@ -72,11 +72,11 @@ class Canonical(StrictModel):
 
     Attributes:
         bits: That power; None: there is none.
-        most: log2 of the number of states.
+        maximum: log2 of the number of states.
     """
 
     bits: float | None
-    most: float
+    maximum: float
 
 
 class HumanPower(StrictModel):
@@ -86,7 +86,7 @@ class HumanPower(StrictModel):
         human: Agent index.
         name: Its name.
         bits: I_h; None: it can attain nothing.
-        most: I_h if all its goals were attained for certain.
+        maximum: I_h if all its goals were attained for certain.
         has_others: There are other humans.
         alone: The same where robots never act.
         threats: The same where others work against it.
@@ -96,7 +96,7 @@ class HumanPower(StrictModel):
     human: int
     name: str
     bits: float | None
-    most: float
+    maximum: float
     has_others: bool
     alone: Remainder | None = None
     threats: list[Threat] = Field(default_factory=list)
@@ -247,10 +247,10 @@ def _of_human(human: HumanPower, robots: Robots) -> list[str]:
     name = human.name
     if human.bits is None:
         return [f"{name} can attain nothing: there is no power that anybody could take."]
-    share = 2 ** (human.bits - human.most)
+    share = 2 ** (human.bits - human.maximum)
     lines = [
         f"{name} holds {_bits(human.bits)} of power, {100 * share:.0f} % of what would be if every "
-        f"goal were certain ({_bits(human.most)})."
+        f"goal were certain ({_bits(human.maximum)})."
     ]
     if (alone := human.alone) is not None:
         lines.append(_of_alone(name, alone, robots))
@@ -261,8 +261,8 @@ def _of_human(human: HumanPower, robots: Robots) -> list[str]:
         lines.append(_of_threat(name, robots.name, threat))
     if (canonical := human.canonical) is not None:
         bits = "nothing" if canonical.bits is None else _bits(canonical.bits)
-        most = _bits(canonical.most)
-        lines.append(f"If every state were a goal, {name} would hold {bits} of at most {most}.")
+        maximum = _bits(canonical.maximum)
+        lines.append(f"If every state were a goal, {name} would hold {bits} of at most {maximum}.")
     return lines
 
 

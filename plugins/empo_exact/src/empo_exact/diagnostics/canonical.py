@@ -52,7 +52,7 @@ def canonical_powers(result: ExactResult) -> dict[int, Canonical]:
     for first in range(0, count, size):
         x_h += _powers(result, np.arange(first, min(first + size, count)))
     return {
-        human: Canonical(bits=finite(individual_power(x)), most=math.log2(count))
+        human: Canonical(bits=finite(individual_power(x)), maximum=math.log2(count))
         for human, x in zip(humans, x_h.tolist(), strict=True)
     }
 

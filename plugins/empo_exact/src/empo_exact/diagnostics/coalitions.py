@@ -112,7 +112,7 @@ class JointCapability:
             size=self._size,
             profile_chance=others[:, self._part_of_others],
             robot_chance=here.pi_r,
-            own=np.ones((len(others), 1, self.achieved.shape[1])),
+            pursuit=np.ones((len(others), 1, self.achieved.shape[1])),
             own_action=np.zeros(len(self._part), np.int64),
         )
 

@@ -212,9 +212,11 @@ class _Measurement:
             bits = finite(individual_power(x_h))
             against = [
                 Threat(
-                    adversary=who, penalty=penalty, **_guaranteed(bits, finite(individual_power(x)))
+                    adversary=adversary,
+                    penalty=penalty,
+                    **_guaranteed(bits, finite(individual_power(x))),
                 )
-                for (whom, who, penalty), x in threats.items()
+                for (whom, adversary, penalty), x in threats.items()
                 if whom == human
             ]
             humans.append(
@@ -222,7 +224,7 @@ class _Measurement:
                     human=human,
                     name=self._spec.agents[human].name,
                     bits=bits,
-                    most=math.log2(goal_weights(result, human).sum()),
+                    maximum=math.log2(goal_weights(result, human).sum()),
                     has_others=len(self._spec.humans) > 1,
                     alone=alone
                     and Remainder(**_remaining(bits, finite(individual_power(alone.X_h[human])))),
@@ -302,7 +304,10 @@ class _Measurement:
         if len(adversaries) == 2 and len(self._spec.humans) > 1:
             adversaries.append("all")
         return [
-            (h, who, p) for h in self._spec.humans for who in adversaries for p in self._penalties
+            (h, adversary, p)
+            for h in self._spec.humans
+            for adversary in adversaries
+            for p in self._penalties
         ]
 
     def _common_goals(self) -> list[CommonGoal]:

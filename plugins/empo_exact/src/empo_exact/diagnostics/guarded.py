@@ -45,7 +45,7 @@ class Guarded:
         self._goals = list(spec.goals_of(human))
         self._others = [other for other in spec.humans if other != human]
         self._adversary, self._penalty = adversary, penalty
-        self._actions, self._own = spec.num_actions[human], parts_of(spec, [human])
+        self._actions, self._own_action = spec.num_actions[human], parts_of(spec, [human])
         self._part = parts_of(spec, self._others)
         self.achieved = achieved[:, self._goals]
 
@@ -65,9 +65,14 @@ class Guarded:
             profile_chance = np.ones((len(others), profiles))
         if self._adversary != "others":
             robot_chance = np.ones_like(here.pi_r)
-        own = here.pi_h[:, self._goals, : self._actions].transpose(0, 2, 1)
+        pursuit = here.pi_h[:, self._goals, : self._actions].transpose(0, 2, 1)
         return Grouping(
-            group, size, profile_chance, robot_chance, np.ascontiguousarray(own), self._own
+            group,
+            size,
+            profile_chance,
+            robot_chance,
+            np.ascontiguousarray(pursuit),
+            self._own_action,
         )
 
     def of(
@@ -110,10 +115,10 @@ def soft_minimum(
     """
     if math.isinf(penalty):
         return np.einsum("sjc,sj->sc", values, chances)
-    least = np.where(may[:, :, None], values, np.inf).min(1)
+    lowest = np.where(may[:, :, None], values, np.inf).min(1)
     if penalty == 0:
-        return least
-    scaled = np.where(may[:, :, None], values - least[:, None], 0.0) * (math.log(2) / penalty)
+        return lowest
+    scaled = np.where(may[:, :, None], values - lowest[:, None], 0.0) * (math.log(2) / penalty)
     with np.errstate(divide="ignore"):
         logits = np.log(chances)[:, :, None] - scaled
         largest = logits.max(1, keepdims=True)
@@ -121,5 +126,5 @@ def soft_minimum(
         # The logarithm of about 1 has the digits of the difference from 1.
         near_one = np.log1p(np.einsum("sjc,sj->sc", np.expm1(-scaled), chances))
     log_mean = np.where(log_mean > -0.5, near_one, log_mean)
-    gain: Float64[np.ndarray, "state column"] = least - penalty / math.log(2) * log_mean
+    gain: Float64[np.ndarray, "state column"] = lowest - penalty / math.log(2) * log_mean
     return gain

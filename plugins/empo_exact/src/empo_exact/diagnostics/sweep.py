@@ -66,7 +66,7 @@ class Grouping:
         size: Number of groups.
         profile_chance: Weight of each profile of the humans [state profile].
         robot_chance: Weight of each joint action of the robots [state robot].
-        own: A further weight of each goal, by an action [state action column].
+        pursuit: A further weight of each goal, by an action [state action column].
         own_action: That action in each profile [profile].
     """
 
@@ -74,7 +74,7 @@ class Grouping:
     size: int
     profile_chance: Float64[np.ndarray, "state profile"]
     robot_chance: Float64[np.ndarray, "state robot"]
-    own: Float64[np.ndarray, "state action column"]
+    pursuit: Float64[np.ndarray, "state action column"]
     own_action: Int64[np.ndarray, " profile"]
 
 
@@ -212,7 +212,7 @@ class Sweep:
                     grouping.group,
                     grouping.profile_chance,
                     grouping.robot_chance,
-                    grouping.own,
+                    grouping.pursuit,
                     grouping.own_action,
                     weight,
                     table,
@@ -246,7 +246,7 @@ def add_outcomes(
     group: Int64[np.ndarray, "profile robot"],
     profile_chance: Float64[np.ndarray, "chosen profile"],
     robot_chance: Float64[np.ndarray, "chosen robot"],
-    own: Float64[np.ndarray, "chosen action column"],
+    pursuit: Float64[np.ndarray, "chosen action column"],
     own_action: Int64[np.ndarray, " profile"],
     weight: Float64[np.ndarray, " code"],
     table: Float64[np.ndarray, "state column"],
@@ -269,7 +269,7 @@ def add_outcomes(
                 for item in range(game.offsets[pair], game.offsets[pair + 1]):
                     share, after = chance * weight[game.code[item]], successor[item]
                     for column in range(table.shape[1]):
-                        gain = own[position, action, column] * table[after, column]
+                        gain = pursuit[position, action, column] * table[after, column]
                         out[position, index, column] += share * gain
 
 

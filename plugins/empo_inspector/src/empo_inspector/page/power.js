@@ -4,11 +4,11 @@ function powerView() {
 	const {humans, coalitions, reserve, sentences} = m.header.power, [first] = humans, say = T.power;
 	const cases = (human) => [["I_h", human], ["alone", human.alone], ...human.threats.map((threat) => [`${threat.adversary}, λ ${short(threat.penalty)}`, threat]), ["every state", human.canonical]];
 	const all = humans.flatMap((human) => cases(human).filter(([, found]) => found).map(([, {bits}]) => bits)).filter((bits) => bits !== null);
-	const low = min(0, ...all), high = max(...all, ...humans.map(({most}) => most));
+	const low = min(0, ...all), high = max(...all, ...humans.map(({maximum}) => maximum));
 	const measured = cases(first).flatMap(([head, found], i) => found ? [[head, (human) => inBits(cases(human)[i][1].bits, low, high)]] : []);
 	return [
 		...sentences.map((sentence) => el("p.sentence", sentence)),
-		table(say.humans, [["human", ({name}) => name], measured[0], numbers(say.most, ({most}) => most), ...measured.slice(1)], humans),
+		table(say.humans, [["human", ({name}) => name], measured[0], numbers(say.most, ({maximum}) => maximum), ...measured.slice(1)], humans),
 		note(say.note),
 		coalitions && coalitionTables(coalitions),
 		reserve && table(say.reserve, [
