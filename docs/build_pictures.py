@@ -38,6 +38,7 @@ INSPECTORS: dict[str, tuple[Sequence[str], str]] = {
     "commitment.html": (("table/commitment", *DECIDED), "inspector.html"),
 }
 SCRIPTS = {
+    "choosing_an_objective.png": "examples/choose_objective.py",
     "compare_beta_r.png": "examples/compare_beta_r.py",
     "minigrid_maps.png": "examples/minigrid_maps.py",
 }

@@ -31,6 +31,7 @@ MARK = "# yaml-language-server: $schema="
 
 # What each script must have said at the end of the day, and the arguments it gets.
 EXPECTED: dict[str, tuple[list[str], str]] = {
+    "choose_objective.py": (["plot.png"], "Wrote plot.png"),
     "compare_beta_r.py": (["plot.png"], "Wrote plot.png"),
     "compare_ppo_with_exact.py": (["2048", "RUNS"], "PPO, 2,048 steps"),
     "minigrid_maps.py": (["maps.png"], "Wrote maps.png"),

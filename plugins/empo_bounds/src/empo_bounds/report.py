@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from typing import TYPE_CHECKING
 
-from empo_bounds.certificate import Certificate, Interval
+from empo_bounds.certificate import Certificate, Interval, bits
 from empo_pictures.figures import new_figure
 
 if TYPE_CHECKING:
@@ -132,13 +132,19 @@ def _side(interval: Interval, side: int, places: int | None) -> str:
 
 def goal_rows(certificate: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
     """Headings and rows: the robots' values, then every human's power and goals."""
-    start = certificate.start
+    start, in_bits = certificate.start, bits(certificate)
     rows: list[tuple[str, ...]] = [
         ("", name, *_interval_texts(interval))
-        for name, interval in (("V_r", start.v_r), ("U_r", start.u_r))
+        for name, interval in (
+            ("V_r", start.v_r),
+            ("L, bits", in_bits.long_term),
+            ("U_r", start.u_r),
+            ("P, bits", in_bits.aggregate),
+        )
     ]
-    for human in certificate.start.humans:
+    for human, power in zip(certificate.start.humans, in_bits.individual, strict=True):
         rows.append((human.name, "X_h", *_interval_texts(human.x_h)))
+        rows.append((human.name, "I_h, bits", *_interval_texts(power)))
         rows += [(human.name, goal.name, *_interval_texts(goal.v_e)) for goal in human.goals]
     return ("human", "goal", "at least", "at most", "width"), rows
 

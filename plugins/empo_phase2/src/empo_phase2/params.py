@@ -33,6 +33,16 @@ class Phase2Theory(TheoryParams):
         1e-4, gt=0, description="Estimates of X_h are raised to this, so that U_r stays finite."
     )
 
+    @model_validator(mode="after")
+    def _can_be_learned(self) -> Phase2Theory:
+        for key, value, only in (("counting", self.counting, "arrival"), ("rho", self.rho, 1)):
+            if value != only:
+                raise ValueError(
+                    f"{key}: {value} cannot be learned: phase2 takes {key}: {only} only; leave "
+                    f"{key} out, or solve the world with algorithm exact, which has it"
+                )
+        return self
+
 
 class Values(Config):
     """Representation of each quantity; null computes it from the others in closed form."""
