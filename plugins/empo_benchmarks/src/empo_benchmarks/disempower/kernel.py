@@ -150,26 +150,17 @@ def is_freeze(rules: Rules, action: int) -> bool:
 
 
 @inlined
-def write_successor(
+def write_humans(
     rules: Rules, states: States, state: int, user_action: int, bystander_action: int,
-    action: int, effect: tuple[int, int, int, int], rows: Rows, row: int,
+    rows: Rows, row: int,
 ) -> None:  # fmt: skip
-    """Write what follows a joint action, given the effect of the assistant's."""
-    freezes = is_freeze(rules, action)
-    if freezes or (rules.freeze_steps > 0 and states[state, rules.timer_word] > 0):
-        bystander_action = 0
+    """Write where both humans are after their move."""
     user = destination(rules, states, state, states[state, USER], user_action)
     bystander = destination(rules, states, state, states[state, BYSTANDER], bystander_action)
     if in_each_others_way(rules, states, state, user, bystander):
         user, bystander = states[state, USER], states[state, BYSTANDER]
     rows[row, USER] = user
     rows[row, BYSTANDER] = bystander
-    box, target, assistant, conflict = effect
-    is_hindered = conflict == NOWHERE or user == conflict or bystander == conflict
-    if rules.is_embodied:
-        rows[row, ASSISTANT] = states[state, ASSISTANT] if is_hindered else assistant
-    write_board(rules, states, state, 0 if is_hindered else box, target, rows, row)
-    write_rest(rules, states, state, freezes, rows, row)
 
 
 @compiled
@@ -179,27 +170,56 @@ def write_chosen(
     """Write the successor of each state under its joint action."""
     for state in range(len(states)):
         action = actions[state, ASSISTANT]
-        effect = assistance(rules, states, state, action)
-        user_action, bystander_action = actions[state, USER], actions[state, BYSTANDER]
-        write_successor(
-            rules, states, state, user_action, bystander_action, action, effect, rows, state
-        )
+        freezes = is_freeze(rules, action)
+        is_frozen = freezes or (rules.freeze_steps > 0 and states[state, rules.timer_word] > 0)
+        bystander_action = 0 if is_frozen else actions[state, BYSTANDER]
+        write_humans(rules, states, state, actions[state, USER], bystander_action, rows, state)
+        box, target, assistant, conflict = assistance(rules, states, state, action)
+        user, bystander = rows[state, USER], rows[state, BYSTANDER]
+        is_hindered = conflict == NOWHERE or user == conflict or bystander == conflict
+        write_board(rules, states, state, 0 if is_hindered else box, target, rows, state)
+        if rules.is_embodied:
+            rows[state, ASSISTANT] = states[state, ASSISTANT] if is_hindered else assistant
+        write_rest(rules, states, state, freezes, rows, state)
 
 
 @compiled
-def write_all(rules: Rules, choices: int, states: States, rows: Rows) -> None:
-    """Write the successors of every joint action of each state, the user's fastest."""
+def write_all(rules: Rules, choices: int, states: States, scratch: Rows, rows: Rows) -> None:
+    """Write the successors of every joint action of each state, the user's fastest.
+
+    Args:
+        rules: The rules.
+        choices: Number of the assistant's actions.
+        states: The states.
+        scratch: Humans after each pair of their actions, then the board that one action leads to.
+        rows: The successors.
+    """
     row = 0
+    pairs = CHOICES * CHOICES
     for state in range(len(states)):
+        for pair in range(pairs):
+            write_humans(rules, states, state, pair % CHOICES, pair // CHOICES, scratch, pair)
+        is_frozen = rules.freeze_steps > 0 and states[state, rules.timer_word] > 0
         for action in range(choices):
-            effect = assistance(rules, states, state, action)
-            for bystander_action in range(CHOICES):
-                for user_action in range(CHOICES):
-                    write_successor(
-                        rules, states, state, user_action, bystander_action, action, effect,
-                        rows, row,
-                    )  # fmt: skip
-                    row += 1
+            freezes = is_freeze(rules, action)
+            box, target, assistant, conflict = assistance(rules, states, state, action)
+            write_board(rules, states, state, box, target, scratch, pairs)
+            if rules.is_embodied:
+                scratch[pairs, ASSISTANT] = assistant
+            for pair in range(pairs):
+                # A frozen bystander stays, whatever its action.
+                outcome = pair % CHOICES if is_frozen or freezes else pair
+                user, bystander = scratch[outcome, USER], scratch[outcome, BYSTANDER]
+                rows[row, USER] = user
+                rows[row, BYSTANDER] = bystander
+                if conflict == NOWHERE or user == conflict or bystander == conflict:
+                    for word in range(ASSISTANT, rules.key_word):
+                        rows[row, word] = states[state, word]
+                else:
+                    for word in range(ASSISTANT, rules.key_word):
+                        rows[row, word] = scratch[pairs, word]
+                write_rest(rules, states, state, freezes, rows, row)
+                row += 1
 
 
 @compiled
@@ -233,5 +253,6 @@ def successors(board: Board, states: States, actions: Int64[np.ndarray, "state 3
         return rows
     choices = len(board.assistant_actions)
     rows = np.empty((len(states) * choices * CHOICES**2, states.shape[1]), np.int16)
-    write_all(board.rules, choices, states, rows)
+    scratch = np.empty((CHOICES**2 + 1, states.shape[1]), np.int16)
+    write_all(board.rules, choices, states, scratch, rows)
     return rows

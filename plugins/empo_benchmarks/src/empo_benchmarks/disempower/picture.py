@@ -73,7 +73,9 @@ def sheet(
         for agent in range(HUMANS):
             for action, p in enumerate(_policy(annotations, spec, agent)):
                 is_taken = annotations.actions.get(agent) == action
-                draw_move(pens[row[agent]], MOVES[action - 1] if action else (0, 0), p, is_taken=is_taken)
+                draw_move(
+                    pens[row[agent]], MOVES[action - 1] if action else (0, 0), p, is_taken=is_taken
+                )
         _assistance(board, spec, row, pens, annotations)
 
     tile = tile_size_of(layout.width, layout.height, annotations, tile_size)
@@ -84,7 +86,8 @@ def sketch(board: Board, spec: WorldSpec, rows: Int16[np.ndarray, "state word"])
     """Pictures of some states for a page."""
     glyphs, layout = Glyphs(), board.layout
     ground = [
-        glyphs.number(f"ground {cell}", draw, lambda: "") for cell, draw in enumerate(_grounds(board))
+        glyphs.number(f"ground {cell}", draw, lambda: "")
+        for cell, draw in enumerate(_grounds(board))
     ]
     box = glyphs.number("box", partial(_box, number=""))
     grid_cell = board.grid_cell.astype(np.int32)

@@ -8,7 +8,13 @@ from jaxtyping import Bool, Int, Int16
 from torch import Tensor
 
 from empo_benchmarks.disempower import kernel
-from empo_benchmarks.disempower.board import ASSISTANT, BYSTANDER, HUMAN_ACTIONS, HUMANS, USER, Board
+from empo_benchmarks.disempower.board import (
+    BYSTANDER,
+    HUMAN_ACTIONS,
+    HUMANS,
+    USER,
+    Board,
+)
 from empo_benchmarks.disempower.features import DisempowerFeatures
 from empo_benchmarks.disempower.params import DisempowerParams, Layout
 from empo_benchmarks.disempower.picture import sheet, sketch
