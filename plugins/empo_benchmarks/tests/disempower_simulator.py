@@ -95,7 +95,10 @@ class Simulator:
         if not self.keys:
             return state.has_key
         own = (self.keys[0], self.keys[-1])
-        has = [had or cell == key for had, cell, key in zip(state.has_key, state.humans, own)]
+        has = [
+            had or cell == key
+            for had, cell, key in zip(state.has_key, state.humans, own, strict=True)
+        ]
         return has[0], has[1]
 
     def _free_for_box(self, state: State, cell: Cell) -> bool:

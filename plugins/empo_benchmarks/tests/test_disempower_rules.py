@@ -1,4 +1,4 @@
-"""The disempower world has the recorded transitions, and does what an independent simulator does."""
+"""The disempower world has the recorded transitions, and those of an independent simulator."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))
 PULLS = (2, 3, 0, 1)
 """Direction of each action that pulls: left, up, right, down."""
 HUMAN_ACTIONS = ("stay", *DIRECTIONS)
-"""Action 0 is to stay, action 1 + d to go in direction d; in achieved goals humans take the first."""
+"""Action 0 is to stay, action 1 + d to go in direction d. In achieved goals humans stay."""
 HUMANS = 2
 USER, BYSTANDER, ASSISTANT = range(3)
 """Agents, and their words in a row."""
