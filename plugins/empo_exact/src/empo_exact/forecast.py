@@ -145,7 +145,7 @@ class Forecast:
         }
         if idle := params.idle_checkpoints(1):
             report["checkpoints"] = f"none, unless torchrun starts several processes: {idle}"
-        if warning := warning_before(self.world, self._graph, params.theory):
+        if warning := warning_before(self.world, self._graph, params):
             report["warning"] = warning
         return report
 

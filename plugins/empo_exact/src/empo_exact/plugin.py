@@ -25,6 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "eta": 1.0, "x_agg": "weighted", "u_agg": "mean", "accrual": "discrete",
     },
 }  # fmt: skip
+PRESETS["fair"] = PRESETS["paper"] | {"counting": "presence"}
 """Values of ``theory`` set at once by ``preset``, from docs/explanation/conventions.md."""
 
 
@@ -41,7 +42,7 @@ class Belief(Config):
 class PriorParams(Config):
     """Phase 1: what the robot believes about the humans. Symbols as in the paper."""
 
-    preset: Literal["paper", "reference", "neutral"] | None = Field(
+    preset: Literal["paper", "reference", "neutral", "fair"] | None = Field(
         None, description="Sets the symbols of theory at once; keys given beside it win."
     )
     theory: HumanTheory = Field(
@@ -77,6 +78,23 @@ class PriorParams(Config):
                 "habit has no effect while theory.nu is 0; set nu > 0 or leave habit out"
             )
         return self
+
+
+class Defunct(Config):
+    """A robot that may fail for good: from then on all robots take their null action."""
+
+    rate: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Chance that working robots fail for good, per unit of time, once they have "
+        "acted; humans notice it.",
+    )
+    null_action: str | None = Field(
+        None,
+        description="Action that failed robots take, by name; it must be available everywhere. "
+        "null means the first.",
+    )
 
 
 class Compute(Config):
@@ -141,6 +159,15 @@ class ExactParams(PriorParams):
     )
     human_prior: HumanPriorRef | None = Field(
         None, description="Human prior; None solves Phase 1 with the parameters above."
+    )
+    counts: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="Names of the humans whose power counts in U_r; the others act all the same. "
+        "null means all.",
+    )
+    defunct: Defunct = Field(
+        default_factory=Defunct, description="How robots may fail for good, and what they then do."
     )
     compute: Compute = Field(
         default_factory=Compute, description="Processors and RAM that a run may take."
@@ -269,6 +296,22 @@ class ExactParams(PriorParams):
                     f"reduce: lump compares states by where actions lead, and {key} may tell apart "
                     f"what that does not: leave lump out of reduce, or {key}"
                 )
+        if self.defunct.rate > 0:
+            if self.reduce:
+                yield (
+                    "reduce does not go with defunct.rate, for the states in which robots have "
+                    "failed are solved, too: leave reduce out, or defunct"
+                )
+            if in_parts:
+                yield (
+                    "defunct.rate needs the graph in one piece: leave compute.graph, compute.parts "
+                    "and compute.processes out and start one process, or leave defunct out"
+                )
+        if "symmetry" in self.reduce and self.counts is not None:
+            yield (
+                "reduce: symmetry may rename a human that counts as one that does not: leave "
+                "symmetry out of reduce, or counts"
+            )
         if "symmetry" in self.reduce and self.believed_others is not None:
             yield (
                 "reduce: symmetry needs beliefs that are symmetric, too, and believed_others names "

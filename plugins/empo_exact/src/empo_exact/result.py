@@ -85,8 +85,9 @@ class ExactResult(NotebookReport, Solution):
         seed: int = 0,
         reductions: Sequence[Reduction] = (),
         opening: Opening | None = None,
+        failed: Solution | None = None,
     ) -> None:
-        super().__init__(problem, store)
+        super().__init__(problem, store, failed)
         self.params = params
         self.seconds = seconds
         self.seed = seed
@@ -262,9 +263,15 @@ def load(
     Raises:
         StorageError: if the files are missing or damaged, or belong to another world.
     """
-    problem, store, record = storage.read(directory, world, human_prior, habit_prior)
+    solved, record = storage.read(directory, world, human_prior, habit_prior)
     return ExactResult(
-        problem, store, record.params, record.seconds, record.seed, record.reductions
+        solved.problem,
+        solved.store,
+        record.params,
+        record.seconds,
+        record.seed,
+        record.reductions,
+        failed=solved.failed,
     )
 
 

@@ -234,10 +234,42 @@ def powers_and_reward(
     for human in range(humans):
         x = aggregate(game, theory, here.state, human, v_e)
         x_h[here.position, human] = x
-        lack += raised(x, -theory.xi) if x > 0 else math.inf
+        if entry(theory.is_counted, (human,)) != 0:
+            lack += raised(x, -theory.xi) if x > 0 else math.inf
     if theory.is_mean:
-        lack /= humans
+        lack /= theory.num_counted
     return -raised(lack, theory.eta)
+
+
+@inlined
+def mark_achieved(game: Game, state: int, values: Floats) -> None:
+    """Write 1 to the values of a state where it achieves a goal, as presence counts."""
+    for goal in range(values.shape[1]):
+        if entry(game.achieved, (state, goal)) != 0:
+            values[state, goal] = 1.0
+
+
+@inlined
+def write_end(
+    game: Game, theory: Theory, here: CurrentState, out: Values, policies: Policies
+) -> int:
+    """The robot's values in a state where the episode is over; what returns is as in ``phase2``.
+
+    Nothing counts there; or, where presence counts, the goals that the state achieves do.
+    """
+    for goal in range(out.v_e.shape[1]):
+        out.v_e[here.state, goal] = 0.0
+    u, v_r = 0.0, theory.terminal_value
+    if theory.is_presence:
+        mark_achieved(game, here.state, out.v_e)
+        u = powers_and_reward(game, theory, here, out.v_e, policies.x_h)
+        v_r = theory.end_weight * u
+    is_finite = math.isfinite(u)
+    policies.u_r[here.position] = u
+    out.v_r[here.state] = v_r if is_finite else math.nan
+    for order in range(out.norms.shape[1]):
+        out.norms[here.state, order] = -out.v_r[here.state]
+    return 0 if is_finite else 1
 
 
 @inlined
@@ -259,11 +291,7 @@ def solve_robot(
     position, robots = here.position, game.num_robot_actions
     kind = kind_of(game, here.state)
     if kind == TERMINAL:
-        for goal in range(payoffs.table.shape[1]):
-            out.v_e[here.state, goal] = 0.0
-        out.v_r[here.state] = theory.terminal_value
-        policies.u_r[position] = 0.0
-        return 0
+        return write_end(game, theory, here, out, policies)
     successors = expect_successors(game, here.state, kind, payoffs, 0.0, s)  # (6): E over s'
     weigh_profiles(game, policies.pi_h, position, s)
     if kind == PLAIN:  # (4)
@@ -276,6 +304,8 @@ def solve_robot(
     for human in range(game.num_actions.shape[0]):  # (6): E over a_H
         first, end = game.first_goal[human], game.first_goal[human + 1]
         over_goals(attain, first, end, game, here, human, policies.pi_h, s, out.v_e)
+    if theory.is_presence:
+        mark_achieved(game, here.state, out.v_e)
     u = powers_and_reward(game, theory, here, out.v_e, policies.x_h)  # (7), (8)
     policies.u_r[position] = u
     total, accrual = 0.0, 0.0
@@ -290,6 +320,23 @@ def solve_robot(
         return 0
     out.v_r[here.state] = math.nan
     return 1
+
+
+@kernel
+def write_ends(game: Game, theory: Theory, block: Block, out: Values, policies: Policies) -> int:
+    """The robot's values in the states of a block where the episode is over; see ``phase2``."""
+    bad = 0
+    for position in range(block.last - block.first):
+        here = CurrentState(block.order[block.first + position], position)
+        bad += write_end(game, theory, here, out, policies)
+    return bad
+
+
+@kernel
+def write_achieved(game: Game, block: Block, values: Floats) -> None:
+    """Write 1 to the values of the states of a block for the goals that they achieve."""
+    for place in range(block.first, block.last):
+        mark_achieved(game, block.order[place], values)
 
 
 @kernel
