@@ -164,7 +164,7 @@ def show(table: list[Row], footer: str) -> None:
         "steps bystander",
     )
     for column in ("layout", "humans", "robot"):
-        shown.add_column(column)
+        shown.add_column(column, no_wrap=True)
     for column in (*columns, "disempowers: random", "idle", "V_r", "CPU s"):
         shown.add_column(column, justify="right")
     for row in table:
@@ -177,7 +177,7 @@ def show(table: list[Row], footer: str) -> None:
             "yes" if row.disempowers_against_idle else "no",
             f"{row.v_r:.9f}", f"{row.cpu_seconds:.1f}",
         )  # fmt: skip
-    Console(width=190).print(shown)
+    Console(width=200).print(shown)
 
 
 def write(table: list[Row], out: Path, footer: str) -> None:

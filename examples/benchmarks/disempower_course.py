@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,9 @@ IDLE, RANDOM = "idle", "random"
 REFERENCES = (IDLE, RANDOM)
 PROXIES = ("ave", "mc_emp", "discrete", "entropic", "joint")
 """Exact versions of the publication's robots."""
+Follow = Callable[[int, np.ndarray], None]
+NOTHING = -1e-10
+"""V_r where the episode is over."""
 EQUAL = 1e-9
 """Differences below this are rounding."""
 
@@ -98,7 +101,7 @@ class Course:
         joint = self.world.spec.num_joint_actions
         self.successor = self.graph.successor.reshape(-1, joint)
         self.steps = steps
-        self._human_policies: list[np.ndarray] = []
+        self._human_policies: dict[int, np.ndarray] = {}
 
     @property
     def robots(self) -> int:
@@ -114,6 +117,11 @@ class Course:
     def where(self) -> np.ndarray:
         """Cells of user and bystander [human state]."""
         return np.ascontiguousarray(self.graph.states[:, :HUMANS].T.astype(np.int32))
+
+    @cached_property
+    def is_achieved(self) -> np.ndarray:
+        """Whether each human is in each cell, the user's first [state goal]."""
+        return np.concatenate([np.eye(self.cells, dtype=bool)[where] for where in self.where], 1)
 
     @cached_property
     def true_goals(self) -> list[int]:
@@ -157,34 +165,43 @@ class Course:
             raise RuntimeError("states have other numbers than in the whole graph")
         return result, time.process_time() - begin
 
-    def watch(self, result: ExactResult) -> list[np.ndarray]:
-        """The robot's policies at all times; keeps those of humans who pursue their true goals."""
-        robot = []
+    def watch(self, result: ExactResult, follow: Follow | None = None) -> list[np.ndarray]:
+        """The robot's policies at all times, from the last one back.
+
+        The first robot's humans are those who play, in pursuit of their true goals: humans whom
+        preset fair expects discount their way to a goal otherwise.
+
+        Args:
+            result: The solution.
+            follow: Called for each time with the humans' policies of all goals.
+        """
+        robot: list[np.ndarray] = []
         truly = [human * self.cells + goal for human, goal in enumerate(self.true_goals)]
-        # The humans of the primary robot play; those of preset fair discount their way to a goal.
-        is_new = not self._human_policies
-        for moment in range(self.steps):
+        is_first = not self._human_policies
+        for moment in reversed(range(self.steps)):
             policies = result.policies(moment)
             robot.append(np.ascontiguousarray(policies.pi_r))
-            if is_new:
-                self._human_policies.append(np.ascontiguousarray(policies.pi_h[:, truly]))
-        return robot
+            if is_first:
+                self._human_policies[moment] = np.ascontiguousarray(policies.pi_h[:, truly])
+            if follow is not None:
+                follow(moment, policies.pi_h)
+        return robot[::-1]
 
     def human_policies(self, moment: int, human: int) -> np.ndarray:
         """Policy of a human who pursues its true goal [state action]."""
         return np.ascontiguousarray(self._human_policies[moment][:, human])
 
-    def play(self, robot: Sequence[np.ndarray]) -> dict[str, tuple[float, float]]:
+    def play(self, robot: Iterable[np.ndarray]) -> dict[str, tuple[float, float]]:
         """Empowerment, steps on true goals and arrivals, by exact occupancies."""
         states = self.graph.num_states
         visits = np.zeros((1 + HUMANS, states))
         visits[:, 0] = 1
         on_goal = np.stack([self.where[h] == goal for h, goal in enumerate(self.true_goals)])
         emp, steps = np.zeros(HUMANS), np.zeros(HUMANS)
-        for moment in range(self.steps):
+        for moment, policy in enumerate(robot):
             after = np.zeros_like(visits)
             humans = [self.human_policies(moment, human) for human in range(HUMANS)]
-            kernels.spread(self.successor, *humans, robot[moment], visits, after)
+            kernels.spread(self.successor, *humans, policy, visits, after)
             emp += self.empowerment @ after[0]
             steps += on_goal @ after[0]
             for human in range(HUMANS):
@@ -197,90 +214,22 @@ class Course:
             "arrives": pair(arrives),
         }
 
-    def fixed_robots(self) -> tuple[dict[str, list[np.ndarray]], dict[str, float]]:
-        """Choices of references and proxies at all times, and the processor seconds they took.
-
-        Proxies expect humans who pursue their true goals.
-        """
-        discount = self.settings.proxies.discount
-        robots: dict[str, list[np.ndarray]] = {name: [] for name in (*REFERENCES, *PROXIES)}
-        seconds = dict.fromkeys(robots, 0.0)
-        rewards = {name: self.rewards(name) for name in PROXIES}
-        values = {name: np.zeros(self.graph.num_states) for name in PROXIES}
-        for moment in reversed(range(self.steps)):
-            humans = [self.human_policies(moment, human) for human in range(HUMANS)]
-            for name in REFERENCES:
-                robots[name].append(np.zeros(len(humans[0]), np.int64))
-            for name in PROXIES:
-                begin = time.process_time()
-                best, before = np.zeros(len(humans[0]), np.int64), np.zeros_like(values[name])
-                kernels.best_actions(
-                    self.successor, *humans, rewards[name], values[name], discount,
-                    np.zeros(self.robots), best, before,
-                )  # fmt: skip
-                robots[name].append(best)
-                values[name] = before
-                seconds[name] += time.process_time() - begin
-        for times in robots.values():
-            times.reverse()
-        return robots, seconds
-
-    def spell_out(self, name: str, choices: np.ndarray) -> np.ndarray:
-        """A robot's choices as a policy [state robot]."""
-        if name == RANDOM:
-            return np.full((len(choices), self.robots), 1 / self.robots)
-        policy = np.zeros((len(choices), self.robots))
-        policy[np.arange(len(choices)), choices] = 1
-        return policy
-
-    def powers(
-        self, result: ExactResult, robots: dict[str, list[np.ndarray]]
-    ) -> dict[str, tuple[tuple[float, float], float]]:
-        """Bits at the start and V_r of robots, beside the humans of a solution over their goals."""
-        theory, goals = self.settings.theory, HUMANS * self.cells
-        gamma_h, gamma_r = float(theory["gamma_h"]), float(theory["gamma_r"])
-        zeta, xi, eta = (float(theory[key]) for key in ("zeta", "xi", "eta"))
-        states = self.graph.num_states
-        later = {name: np.zeros((states, goals)) for name in robots}
-        value = {name: np.full(states, -1e-10) for name in robots}
-        power: dict[str, np.ndarray] = {}
-        for moment in reversed(range(self.steps)):
-            policy = np.ascontiguousarray(result.policies(moment).pi_h)
-            count = len(policy)
-            mean = policy.reshape(count, HUMANS, self.cells, -1).mean(2)
-            mean = np.ascontiguousarray(mean.transpose(1, 0, 2))
-            for name, times in robots.items():
-                robot = times[moment]
-                if robot.ndim == 1:
-                    robot = self.spell_out(name, robot)
-                now, following = np.zeros((states, goals)), np.zeros(states)
-                kernels.attainable(
-                    self.successor, policy, mean, robot, self.where, gamma_h, later[name],
-                    np.zeros(self.robots), now,
-                )  # fmt: skip
-                kernels.expected_next(self.successor, mean, robot, value[name], following)
-                x = (now[:count].reshape(count, HUMANS, -1) ** zeta).sum(2)
-                with np.errstate(divide="ignore"):
-                    following[:count] = -((x**-xi).sum(1) ** eta) + gamma_r * following[:count]
-                later[name], value[name], power[name] = now, following, x
-        return {name: (pair(np.log2(power[name][0])), float(value[name][0])) for name in robots}
-
     def scores(self, primary: str, names: Sequence[str]) -> Iterator[tuple[str, Score]]:
         """Scores of robots by name; the primary one is solved in any case, for its humans."""
         solved_robots = self.settings.solved_robots()
         main, seconds = self.solve(solved_robots[primary])
-        policies = self.watch(main)
+        fixed = {name: FixedRobot(self, name) for name in names if name not in solved_robots}
+
+        def follow(moment: int, policy: np.ndarray) -> None:
+            for robot in fixed.values():
+                robot.step(moment, policy)
+
+        policies = self.watch(main, follow)
         if primary in names:
             yield primary, self._score(main, policies, seconds)
         del policies
-        if fixed := [name for name in names if name in (*REFERENCES, *PROXIES)]:
-            choices, spent = self.fixed_robots()
-            choices = {name: choices[name] for name in fixed}
-            powers = self.powers(main, choices)
-            for name in fixed:
-                played = self.play(_Spelled(self, name, choices[name]))
-                bits, v_r = powers[name]
-                yield name, Score(bits=bits, v_r=v_r, cpu_seconds=spent[name], **played)
+        for name, fixed_robot in fixed.items():
+            yield name, fixed_robot.score()
         for name in names:
             if name in solved_robots and name != primary:
                 robot = solved_robots[name]
@@ -288,9 +237,16 @@ class Course:
                 policies = self.watch(result)
                 score = self._score(result, policies, seconds)
                 if robot.get("preset") == "fair":  # Its own X_h counts otherwise.
-                    bits, v_r = self.powers(main, {name: policies})[name]
-                    score = replace(score, bits=bits, v_r=v_r)
+                    power = self.power(main, policies)
+                    score = replace(score, bits=power.bits, v_r=power.v_r)
                 yield name, score
+
+    def power(self, result: ExactResult, robot: Sequence[np.ndarray]) -> Power:
+        """The power of a robot's policies beside the humans of a solution."""
+        power = Power(self)
+        for moment in reversed(range(self.steps)):
+            power.step(result.policies(moment).pi_h, robot[moment])
+        return power
 
     def _score(self, result: ExactResult, policies: list[np.ndarray], seconds: float) -> Score:
         """The score of a solved robot."""
@@ -299,17 +255,94 @@ class Course:
         return Score(bits=bits, v_r=start.V_r, cpu_seconds=seconds, **self.play(policies))
 
 
-class _Spelled(Sequence[np.ndarray]):
-    """Choices as policies, one time after another."""
+class Power:
+    """V_h^e, X_h and V_r of a given robot, worked out from the last step back.
 
-    def __init__(self, course: Course, name: str, choices: list[np.ndarray]) -> None:
-        self._course, self._name, self._choices = course, name, choices
+    Attributes:
+        bits: I_h at the start, by the steps so far.
+        v_r: V_r at the start.
+    """
 
-    def __len__(self) -> int:
-        return len(self._choices)
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        states = course.graph.num_states
+        self._later = np.zeros((states, HUMANS * course.cells))
+        self._value = np.full(states, NOTHING)
+        self.bits, self.v_r = (float("nan"),) * 2, NOTHING
 
-    def __getitem__(self, moment: Any) -> Any:
-        return self._course.spell_out(self._name, self._choices[moment])
+    def step(self, policy: np.ndarray, robot: np.ndarray) -> None:
+        """Go a step back.
+
+        Args:
+            policy: Policies of each goal's human [state goal action].
+            robot: The robot's [state robot].
+        """
+        course, theory, count = self._course, self._course.settings.theory, len(policy)
+        gamma_h, gamma_r, zeta, xi, eta = (
+            float(theory[key]) for key in ("gamma_h", "gamma_r", "zeta", "xi", "eta")
+        )
+        mean = policy.reshape(count, HUMANS, course.cells, -1).mean(2)
+        mean = np.ascontiguousarray(mean.transpose(1, 0, 2))
+        by_action = np.ascontiguousarray(policy.transpose(0, 2, 1))
+        now, value = np.zeros_like(self._later), np.zeros_like(self._value)
+        payoff = np.where(course.is_achieved, 1, gamma_h * self._later)
+        scratch = np.zeros((kernels.HUMAN_ACTIONS, payoff.shape[1]))
+        kernels.attainable(course.successor, by_action, mean, robot, payoff, scratch, now)
+        kernels.expected_next(course.successor, mean, robot, self._value, value)
+        x = (now[:count].reshape(count, HUMANS, -1) ** zeta).sum(2)
+        with np.errstate(divide="ignore"):
+            value[:count] = -((x**-xi).sum(1) ** eta) + gamma_r * value[:count]
+        self._later, self._value = now, value
+        self.bits, self.v_r = pair(np.log2(x[0])), float(value[0])
+
+
+class FixedRobot:
+    """A reference or a proxy: its actions, from the last step back, and its power.
+
+    Args:
+        course: The layout.
+        name: Name of the reference or of the proxy.
+    """
+
+    def __init__(self, course: Course, name: str) -> None:
+        self._course, self._name, self._seconds = course, name, 0.0
+        self._power = Power(course)
+        self._choices: dict[int, np.ndarray] = {}
+        self._value = np.zeros(course.graph.num_states)
+        self._reward = course.rewards(name) if name in PROXIES else self._value
+
+    def step(self, moment: int, policy: np.ndarray) -> None:
+        """Go a step back, to a time at which humans have these policies [state goal action]."""
+        course = self._course
+        choices = np.zeros(len(policy), np.int64)
+        if self._name in PROXIES:
+            begin = time.process_time()
+            humans = [course.human_policies(moment, human) for human in range(HUMANS)]
+            before = np.zeros_like(self._value)
+            kernels.best_actions(
+                course.successor, *humans, self._reward, self._value,
+                course.settings.proxies.discount, np.zeros(course.robots), choices, before,
+            )  # fmt: skip
+            self._value = before
+            self._seconds += time.process_time() - begin
+        self._choices[moment] = choices
+        self._power.step(policy, self._policy(moment))
+
+    def _policy(self, moment: int) -> np.ndarray:
+        """The policy at a time [state robot]."""
+        choices, robots = self._choices[moment], self._course.robots
+        if self._name == RANDOM:
+            return np.full((len(choices), robots), 1 / robots)
+        policy = np.zeros((len(choices), robots))
+        policy[np.arange(len(choices)), choices] = 1
+        return policy
+
+    def score(self) -> Score:
+        """The score, once all steps are done."""
+        played = self._course.play(map(self._policy, range(self._course.steps)))
+        return Score(
+            bits=self._power.bits, v_r=self._power.v_r, cpu_seconds=self._seconds, **played
+        )
 
 
 def walk(successor: np.ndarray, where: np.ndarray, cells: int, steps: int) -> Iterator[np.ndarray]:

@@ -100,33 +100,31 @@ def best_actions(
 @compiled
 def attainable(
     successor: Successor,
-    policy: Float64[np.ndarray, "state goal action"],
+    policy: Float64[np.ndarray, "state action goal"],
     mean_policy: Float64[np.ndarray, "human state action"],
     robot: OfRobot,
-    cell: Int32[np.ndarray, "human state"],
-    discount: float,
-    later: Float64[np.ndarray, "state goal"],
-    chance: Float64[np.ndarray, " robot"],
+    payoff: Float64[np.ndarray, "state goal"],
+    scratch: Float64[np.ndarray, "action goal"],
     now: Float64[np.ndarray, "state goal"],
 ) -> None:
-    """Equation (6) for goals that are the cells of each human, under a given robot.
+    """Equation (6) under a given robot, which may be no solution.
 
     Args:
         successor: The successors.
-        policy: Policy of each goal's human, the user's goals first.
+        policy: Policy of each goal's human, the first half of the goals the user's.
         mean_policy: Policies of user and bystander over all their goals.
         robot: The assistant's policy.
-        cell: Where user and bystander are.
-        discount: Humans' discount.
-        later: Values a step later.
-        chance: Working memory.
+        payoff: 1 where a goal is achieved, elsewhere its discounted value a step later.
+        scratch: Working memory.
         now: The values.
     """
-    cells = later.shape[1] // 2
+    goals = payoff.shape[1]
+    cells = goals // 2
     for state in range(policy.shape[0]):
-        for goal in range(2 * cells):
-            now[state, goal] = 0.0
-        for action in range(len(chance)):
+        for own in range(HUMAN_ACTIONS):
+            for goal in range(goals):
+                scratch[own, goal] = 0.0
+        for action in range(robot.shape[1]):
             if robot[state, action] == 0:
                 continue
             for second in range(HUMAN_ACTIONS):
@@ -136,14 +134,14 @@ def attainable(
                     of_bystander = robot[state, action] * mean_policy[1, state, second]
                     of_user = robot[state, action] * mean_policy[0, state, first]
                     for goal in range(cells):
-                        is_there = cell[0, target] == goal
-                        payoff = 1.0 if is_there else discount * later[target, goal]
-                        now[state, goal] += of_bystander * policy[state, goal, first] * payoff
-                    for goal in range(cells):
-                        is_there = cell[1, target] == goal
-                        column = cells + goal
-                        payoff = 1.0 if is_there else discount * later[target, column]
-                        now[state, column] += of_user * policy[state, column, second] * payoff
+                        scratch[first, goal] += of_bystander * payoff[target, goal]
+                    for goal in range(cells, goals):
+                        scratch[second, goal] += of_user * payoff[target, goal]
+        for goal in range(goals):
+            now[state, goal] = 0.0
+        for own in range(HUMAN_ACTIONS):
+            for goal in range(goals):
+                now[state, goal] += policy[state, own, goal] * scratch[own, goal]
 
 
 @compiled

@@ -62,7 +62,7 @@ class GoalCell:
         params = ExactParams.model_validate(
             {**chosen, "theory": theory, "keep": "none", "inspector": False}
         )
-        result = solve(self.world, params, start=torch.from_numpy(self.starts))
+        result = solve(self.world, params, start=self.starts)
         return Plan(result, time.process_time() - begin)
 
     def empowerment(self, result: ExactResult) -> np.ndarray:
