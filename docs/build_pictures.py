@@ -40,6 +40,7 @@ INSPECTORS: dict[str, tuple[Sequence[str], str]] = {
 SCRIPTS = {
     "compare_beta_r.png": "examples/compare_beta_r.py",
     "minigrid_maps.png": "examples/minigrid_maps.py",
+    "disempower.png": "examples/benchmarks/disempower_picture.py",
 }
 
 
