@@ -22,7 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from empo_benchmarks.disempower.params import VARIATIONS, published
+from empo_benchmarks.disempower.params import published
 from empo_core.config.files import read_yaml, validate_document
 from empo_core.runs.atomic import write_file
 from empo_pictures.figures import new_figure, write_figure
@@ -128,9 +128,10 @@ def embodied_scores(
     A robot is solved once for all variations with one goal cell.
     """
     given, scores = settings.embodied, {number: {} for number in numbers}
+    variations = published(layout).variations()
     goals: dict[str, list[int]] = {}
     for number in numbers:
-        goals.setdefault(str(published(layout, number).goal_pos), []).append(number)
+        goals.setdefault(str(variations[number].goal_pos), []).append(number)
     for same_goal in goals.values():
         place: GoalCell | None = None
         for robot in (*REFERENCES, *given.robots):
@@ -142,8 +143,8 @@ def embodied_scores(
                 else:
                     scores[number][robot] = score
             if missing:
-                place = place or GoalCell(settings, published(layout, same_goal[0]))
-                boards = [published(layout, number) for number in missing]
+                place = place or GoalCell(settings, variations[same_goal[0]])
+                boards = [variations[number] for number in missing]
                 keys = [place.world.board.cell(board.key_pos[0]) for board in boards]
                 seeds = [given.seed + number for number in missing]
                 played = place.scores(robot, keys, seeds)
@@ -225,8 +226,8 @@ def main() -> None:
     cases: dict[str, dict[str, Score]] = {}
     table: list[Row] = []
     if given.embodied:
-        numbers = given.variations or list(range(VARIATIONS))
         for layout in given.layouts or settings.embodied.layouts:
+            numbers = given.variations or list(range(len(published(layout).variations())))
             cases |= embodied_scores(settings, layout, numbers, results)
         for case, scores in cases.items():
             table += [Row.of(case, usual, robot, scores) for robot in scores]

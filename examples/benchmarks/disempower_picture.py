@@ -14,11 +14,12 @@ sys.path[:0] = [str(Path(__file__).parent)]
 from disempower_course import REFERENCES, Course  # noqa: E402
 from disempower_settings import SETTINGS, Settings  # noqa: E402
 
-from empo_benchmarks.disempower.params import DisempowerParams, data  # noqa: E402
+from empo_benchmarks.disempower.params import DisempowerParams  # noqa: E402
 from empo_benchmarks.disempower.world import load_world  # noqa: E402
 from empo_core.config.files import read_yaml, validate_document  # noqa: E402
 from empo_pictures.figures import new_figure, write_figure  # noqa: E402
 
+NAMES = ("push_pull", "push_only", "move_any", "move_any_freeze")
 PLAYED = "move_any_freeze"
 PROXY = "mc_emp"
 LABELS = {
@@ -37,8 +38,8 @@ def main() -> None:
     settings = validate_document(Settings, read_yaml(SETTINGS))
     steps, humans = settings.canonical[PLAYED].steps, next(iter(settings.humans))
     course = Course(settings, PLAYED, steps, humans)
-    figure, axes = new_figure(columns=1 + len(data()["canonical"]), width=14, height=4)
-    for panel, name in zip(axes, data()["canonical"], strict=False):
+    figure, axes = new_figure(columns=1 + len(NAMES), width=14, height=4)
+    for panel, name in zip(axes, NAMES, strict=False):
         world = load_world(DisempowerParams(layout=name))
         panel.imshow(world.render(world.initial_state()))
         panel.set_title(name, fontsize=10)

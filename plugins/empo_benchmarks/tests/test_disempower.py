@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from empo_benchmarks.disempower.params import DisempowerParams, data
+from empo_benchmarks.disempower.params import EMBODIED, DisempowerParams, Layout, published
 from empo_benchmarks.disempower.ranks import Ranks
 from empo_benchmarks.disempower.world import DisempowerWorld, load_world
 from empo_benchmarks.plugin import empo_components
@@ -23,6 +24,8 @@ from empo_testing.world_model import WorldModelTests
 from empo_theory.inspection import Sketchable
 from empo_worlds.cone_checks import cone, word_that_matters
 
+DATA = json.loads(Path(__file__).with_name("disempower_layouts.json").read_text())
+"""The published layouts and variations, as data."""
 SMALL = {
     "height": 2,
     "width": 4,
@@ -87,9 +90,7 @@ class TestDisempower(WorldModelTests):
         return walked(world, 4, 12)
 
 
-WITHOUT_KEYS = {
-    name: data()["canonical"][name] | {"key_pos": []} for name in data()["variations_of"]
-}
+WITHOUT_KEYS = {name: DATA["canonical"][name] | {"key_pos": []} for name in DATA["variations_of"]}
 
 
 @pytest.mark.parametrize(
@@ -113,22 +114,34 @@ def test_as_many_states_are_reached_as_were_counted_elsewhere(layout: Any, state
     assert num_reached(world_of(layout=layout)) == states
 
 
-def test_variations_are_all_pairs_of_free_cells_and_number_89_is_the_usual_one() -> None:
-    for name in data()["variations_of"]:
-        usual = world_of(layout=name).board.layout
-        assert world_of(layout=name, variation=89).board.layout == usual
-        solid = [*usual.agent_pos, *usual.box_pos, *usual.wall_pos, *usual.helper_pos]
-        free = [
-            [row, column]
-            for row in range(usual.height)
-            for column in range(usual.width)
-            if [row, column] not in solid
+@pytest.mark.parametrize("name", DATA["canonical"])
+def test_layouts_are_the_published_ones(name: str) -> None:
+    assert published(name) == Layout.model_validate(DATA["canonical"][name])
+
+
+def test_variations_are_the_published_ones_and_number_89_is_the_usual_layout() -> None:
+    assert sorted(DATA["variations_of"]) == list(EMBODIED)
+    for name in EMBODIED:
+        listed = [
+            (layout.key_pos[0], layout.goal_pos[0]) for layout in published(name).variations()
         ]
-        pairs = [(key, goal) for key in free for goal in free if key != goal]
-        for number, (key, goal) in enumerate(pairs):
-            layout = world_of(layout=name, variation=number).board.layout
-            assert (layout.key_pos, layout.goal_pos) == ([key], [goal])
-        assert number == 109
+        assert listed == [(cells["key"], cells["goal"]) for cells in DATA["variations"]]
+        assert world_of(layout=name, variation=89).board.layout == published(name)
+        assert world_of(layout=name, variation=3).board.layout == published(name).variations()[3]
+
+
+def test_a_library_and_files_have_layouts(tmp_path: Path) -> None:
+    library = WorldModelRef.model_validate({"name": "disempower/move_any"})
+    assert library.params.board == published("move_any")
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(SMALL))
+    chosen = {"name": "disempower", "params": {"file": str(file), "variation": 1}}
+    mine = WorldModelRef.model_validate(chosen).params.board
+    assert mine == Layout.model_validate(SMALL).variations()[1]
+    assert mine.goal_pos != SMALL["goal_pos"]
+    file.write_text(json.dumps(SMALL | {"height": 0}))
+    with pytest.raises(ConfigError, match=r"mine\.json:1:.* height: "):
+        load_world(DisempowerParams(file=file))
 
 
 def test_a_frozen_bystander_stays_for_four_steps_that_of_the_freeze_included() -> None:
@@ -275,8 +288,10 @@ def test_rows_that_are_no_states_are_refused(row: list[int]) -> None:
         ({"layout": "elsewhere"}, "params.layout"),
         ({"layout": "push_pull", "variation": 110}, "params.variation"),
         ({"layout": "move_any", "variation": 0}, "params.variation"),
-        ({"layout": SMALL, "variation": 0}, "params.variation"),
+        ({"layout": SMALL, "variation": 12}, "params.variation"),
         ({"layout": "move_any", "key_goal": True}, "params.key_goal"),
+        ({"layout": "move_any", "file": __file__}, "params.layout"),
+        ({"file": "nowhere.yaml"}, "params.file"),
         ({"layout": SMALL | {"helper_pos": []}}, "params.layout"),
         ({"layout": SMALL | {"box_pos": [[0, 0]]}}, "params.layout"),
         ({"layout": SMALL | {"box_pos": [[2, 0]]}}, "params.layout"),

@@ -14,11 +14,13 @@ import pytest
 import torch
 from disempower_simulator import STAY, Cell, Simulator, State
 
-from empo_benchmarks.disempower.params import DisempowerParams, Layout, data
+from empo_benchmarks.disempower.params import DisempowerParams, Layout
 from empo_benchmarks.disempower.ranks import Ranks
 from empo_benchmarks.disempower.world import DisempowerWorld, load_world
 
 RECORDED = Path(__file__).with_name("disempower_transitions.json.gz")
+DATA = json.loads(Path(__file__).with_name("disempower_layouts.json").read_text())
+"""The published layouts and variations, as data."""
 LAYOUTS = ("push_pull", "push_only", "move_any", "move_any_freeze")
 WALK = 20
 """Steps of each random walk."""
@@ -110,9 +112,9 @@ def test_world_and_simulator_have_the_recorded_transitions_and_rewards(name: str
         key = f"{goals} {keys}"
         if key not in pairs:
             places = {"goal_pos": cells_of(goals), "key_pos": cells_of(keys)}
-            layout = data()["canonical"][name] | json.loads(json.dumps(places))
+            layout = DATA["canonical"][name] | json.loads(json.dumps(places))
             pairs[key] = pair_of(layout)
-        pair, layout = pairs[key], data()["canonical"][name]
+        pair, layout = pairs[key], DATA["canonical"][name]
         state, expected = recorded_state(layout, before), recorded_state(layout, after)
         assert pair.simulator.step(state, tuple(actions)) == (expected, tuple(rewards))
         assert stepped(pair, [state], [tuple(actions)]) == [as_row(pair.world, expected)]
@@ -120,12 +122,12 @@ def test_world_and_simulator_have_the_recorded_transitions_and_rewards(name: str
 
 def random_layouts(name: str, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """The layout, with keys and goals of three variations where it has any."""
-    layout = data()["canonical"][name]
-    if name not in data()["variations_of"]:
+    layout = DATA["canonical"][name]
+    if name not in DATA["variations_of"]:
         yield layout
         return
-    for number in rng.choice(len(data()["variations"]), 3, replace=False).tolist():
-        cells = data()["variations"][number]
+    for number in rng.choice(len(DATA["variations"]), 3, replace=False).tolist():
+        cells = DATA["variations"][number]
         yield layout | {"key_pos": [cells["key"]], "goal_pos": [cells["goal"]]}
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cache
+from itertools import permutations, product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from empo_core import Config
+from empo_core import Config, ConfigFile
+from empo_core.config.files import read_yaml, validate_document
 
-FILE = Path(__file__).with_name("layouts.json")
+LAYOUTS = Path(__file__).parent / "layouts"
 """Positions and parameters of the published layouts, with their licence."""
-VARIATIONS = 110
+EMBODIED = ("push_only", "push_pull")
+"""Those with keys, and so with variations."""
 MAX_SIZE = 32
 Cell = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 
@@ -86,21 +88,44 @@ class Layout(Config):
                 if key in solid:
                     places[place] = key
 
+    def variations(self) -> list[Layout]:
+        """The layouts with the key and the goal on any two cells that are free at the start.
+
+        The key comes first in the order, and cells row by row. There are none where there are two
+        keys or goals, or no key.
+        """
+        if len(self.key_pos) != 1 or len(self.goal_pos) != 1:
+            return []
+        solid = [*self.agent_pos, *self.box_pos, *self.wall_pos, *self.helper_pos]
+        cells = map(list, product(range(self.height), range(self.width)))
+        free = [cell for cell in cells if cell not in solid]
+        return [
+            self.model_copy(update={"key_pos": [key], "goal_pos": [goal]})
+            for key, goal in permutations(free, 2)
+        ]
+
 
 class DisempowerParams(Config):
     """The layout, and what counts as a goal of a human."""
 
-    layout: Literal["push_pull", "push_only", "move_any", "move_any_freeze"] | Layout = Field(
-        "move_any_freeze",
-        description="A published layout, or one of your own: rows and columns, cells of humans, "
-        "boxes, walls, goals.",
+    library: ClassVar = LAYOUTS
+
+    file: ConfigFile | None = Field(
+        None, description="YAML or JSON file of a layout; null: as layout says."
+    )
+    layout: Literal["push_pull", "push_only", "move_any", "move_any_freeze"] | Layout | None = (
+        Field(
+            None,
+            description="A published layout, or the keys of a file of one. null means "
+            "move_any_freeze, or that of the file.",
+        )
     )
     variation: int | None = Field(
         None,
         ge=0,
-        lt=VARIATIONS,
-        description="Published variation of push_pull or push_only: cells of key and goal. null "
-        "means the usual ones, which are those of number 89.",
+        description="Number of the variation of a layout with one key and one goal: these on any "
+        "two free cells, 110 in the published layouts with keys. null leaves the layout as it is, "
+        "which is number 89 of these.",
     )
     key_goal: bool = Field(
         False, description="To have the key is a goal of each human, of the weight of a cell."
@@ -109,47 +134,59 @@ class DisempowerParams(Config):
         None, ge=1, description="Steps after which an episode ends; null means the layout's, 50."
     )
 
+    @field_validator("layout")
+    @classmethod
+    def _is_one(cls, layout: str | Layout | None, info: ValidationInfo) -> str | Layout | None:
+        if layout is not None and info.data.get("file") is not None:
+            raise ValueError("has no effect beside file, which says it; leave one of them out")
+        return layout
+
     @field_validator("variation")
     @classmethod
     def _varies(cls, variation: int | None, info: ValidationInfo) -> int | None:
-        layout = info.data.get("layout", "push_pull")  # A wrong layout has been refused.
-        names = data()["variations_of"]
-        if variation is not None and layout not in names:
-            raise ValueError(
-                f"only {' and '.join(names)} have variations; leave it out, or write key_pos and "
-                "goal_pos into the layout"
-            )
+        if variation is not None and {"file", "layout"} <= info.data.keys():
+            count = len(board(info.data["file"], info.data["layout"]).variations())
+            if not count:
+                raise ValueError(
+                    "the layout has no variations, for they need one key and one goal; leave "
+                    "variation out"
+                )
+            if variation >= count:
+                raise ValueError(f"the layout has variations 0 to {count - 1}")
         return variation
 
     @field_validator("key_goal")
     @classmethod
     def _has_a_key(cls, key_goal: bool, info: ValidationInfo) -> bool:
-        if key_goal and {"layout", "variation"} <= info.data.keys():
-            layout = info.data["layout"]
-            layout = published(layout) if isinstance(layout, str) else layout
-            if not layout.key_pos:
-                raise ValueError("the layout has no key_pos; leave key_goal out")
+        if (
+            key_goal
+            and {"file", "layout"} <= info.data.keys()
+            and not board(info.data["file"], info.data["layout"]).key_pos
+        ):
+            raise ValueError("the layout has no key_pos; leave key_goal out")
         return key_goal
 
     @property
     def board(self) -> Layout:
-        """The layout that is meant."""
-        if isinstance(self.layout, str):
-            return published(self.layout, self.variation)
-        return self.layout
+        """The layout that is meant.
+
+        Raises:
+            ConfigError: if the file cannot be used; one located line per problem.
+        """
+        layout = board(self.file, self.layout)
+        return layout if self.variation is None else layout.variations()[self.variation]
+
+
+def board(file: Path | None, layout: str | Layout | None) -> Layout:
+    """The layout of a file, a published one by name, or the one that is given."""
+    if isinstance(layout, Layout):
+        return layout
+    if file is not None:
+        return validate_document(Layout, read_yaml(file))
+    return published(layout or "move_any_freeze")
 
 
 @cache
-def data() -> dict[str, Any]:
-    """The contents of the file of layouts."""
-    loaded: dict[str, Any] = json.loads(FILE.read_text())
-    return loaded
-
-
-def published(name: str, variation: int | None = None) -> Layout:
-    """A published layout, with the key and the goal of a variation."""
-    values = dict(data()["canonical"][name])
-    if variation is not None:
-        cells = data()["variations"][variation]
-        values |= {"key_pos": [cells["key"]], "goal_pos": [cells["goal"]]}
-    return Layout.model_validate(values)
+def published(name: str) -> Layout:
+    """A published layout."""
+    return validate_document(Layout, read_yaml(LAYOUTS / f"{name}.yaml"))
