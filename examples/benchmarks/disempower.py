@@ -231,21 +231,22 @@ def main() -> None:
             cases |= embodied_scores(settings, layout, numbers, results)
         for case, scores in cases.items():
             table += [Row.of(case, usual, robot, scores) for robot in scores]
-        heading = f"{len(cases)} variations"
+        groups = {f"{len(cases)} variations": cases}
     else:
         layouts = settings.quick if given.quick else settings.canonical
         for name, layout in layouts.items():
             for humans in layout.humans if name in (given.layouts or layouts) else ():
                 scores = canonical_scores(settings, name, layout, humans, results)
                 table += [Row.of(name, humans, robot, scores) for robot in scores]
-                if humans == usual:
-                    cases[name] = scores
-        heading = f"{' and '.join(cases)}, for orientation: they are about variations of others"
+                cases.setdefault(name, scores)
+        groups = {f"{name}, for orientation": {name: scores} for name, scores in cases.items()}
     show(table, footer)
     names = settings.primary
-    print(f"Hypotheses in {heading}. Proposal: {names.proposal}; rival: {names.rival}.")
-    for line in outcomes(settings, cases):
-        print(line)
+    print(f"Proposal: {names.proposal}; rival: {names.rival}.")
+    for heading, group in groups.items():
+        print(f"Hypotheses in {heading}:")
+        for line in outcomes(settings, group):
+            print(line)
     write(table, given.out, footer)
     print(f"Wrote {given.out / 'table.csv'}")
 

@@ -35,8 +35,8 @@ def outcomes(settings: Settings, cases: Mapping[str, Scores]) -> Iterator[str]:
         np.array([mine.disempowers(other) for mine, other in zip(robots, random, strict=True)])
         for robots in (proposal, rival)
     )
-    yield line("H1", bool(theirs.mean() >= 0.6), share(theirs).shown(3))
-    yield line("H2", bool(ours.sum() <= theirs.sum() / 2), share(ours).shown(3))
+    yield line("H1", bool(theirs.mean() >= 0.6), counted(theirs))
+    yield line("H2", bool(ours.sum() <= theirs.sum() / 2), counted(ours))
     for name, reference in ((RANDOM, random), (IDLE, idle)):
         mine, other = (median_gain(robots, reference) for robots in (proposal, rival))
         if np.isfinite([mine, other]).all():
@@ -47,9 +47,9 @@ def outcomes(settings: Settings, cases: Mapping[str, Scores]) -> Iterator[str]:
             )
             yield line("H3", bool(is_little and mine[0] >= 0.75 * other[0]), detail)
     at_least = np.array([a.steps[0] >= b.steps[0] for a, b in zip(proposal, random, strict=True)])
-    yield line("H4", bool(at_least.mean() >= 0.8), share(at_least).shown(3))
+    yield line("H4", bool(at_least.mean() >= 0.8), counted(at_least))
     fewer = np.array([a.steps[0] < b.steps[0] for a, b in zip(proposal, rival, strict=True)])
-    yield line("H5", bool(fewer.mean() > 0.5), share(fewer).shown(3))
+    yield line("H5", bool(fewer.mean() > 0.5), counted(fewer))
 
 
 def median_gain(robots: Sequence[Score], references: Sequence[Score]) -> tuple[float, float]:
@@ -57,6 +57,12 @@ def median_gain(robots: Sequence[Score], references: Sequence[Score]) -> tuple[f
     gains = [np.subtract(a.bits, b.bits) for a, b in zip(robots, references, strict=True)]
     user, bystander = np.median(gains, 0).tolist()
     return user, bystander
+
+
+def counted(cases: np.ndarray) -> str:
+    """In how many cases something is so; of several the share with Wilson's interval, too."""
+    number = f"{cases.sum()} of {len(cases)}"
+    return number if len(cases) == 1 else f"{number}: {share(cases).shown(3)}"
 
 
 def line(name: str, holds: bool, detail: str) -> str:
