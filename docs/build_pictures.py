@@ -41,6 +41,7 @@ SCRIPTS = {
     "choosing_an_objective.png": "examples/choose_objective.py",
     "compare_beta_r.png": "examples/compare_beta_r.py",
     "minigrid_maps.png": "examples/minigrid_maps.py",
+    "disempower.png": "examples/benchmarks/disempower_picture.py",
 }
 
 
