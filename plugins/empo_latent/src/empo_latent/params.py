@@ -399,7 +399,8 @@ class LatentParams(Config):
             name: getattr(getattr(loss, "params", None), "entropy", None)
             for name, loss in losses.items()
         }
-        return [
+        keys = ["optimiser.lr_schedule"] if self.optimiser.lr_schedule.name != "constant" else []
+        return keys + [
             f"{name}.params.entropy.schedule"
             for name, entropy in entropies.items()
             if getattr(entropy, "schedule", "constant") != "constant"
