@@ -28,7 +28,14 @@ LINK = re.compile(r"(?<!!)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 SECTION = re.compile(r"^\*\*(\w[\w -]*)\*\*", re.MULTILINE)
 INSPECTOR = re.compile(r"^<!-- inspector: (\w+) -->$", re.MULTILINE)
 ORPHAN = "---\norphan: true\n---\n\n"
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".ipynb": "", "": "text"}
+LANGUAGES = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".cff": "yaml",
+    ".json": "json",
+    ".ipynb": "",
+    "": "text",
+}
 
 
 def build(target: Path) -> None:

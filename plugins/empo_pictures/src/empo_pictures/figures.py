@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from empo_core.errors import ConfigError
 from empo_pictures.pictures import replace_file
 
 if TYPE_CHECKING:
@@ -20,8 +21,17 @@ LINE_STYLES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2))
 def new_figure(
     rows: int = 1, columns: int = 1, *, width: float = 6, height: float = 3.6
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of so many inches with its panels row by row; it shares no state with others."""
-    from matplotlib.figure import Figure
+    """A figure of so many inches with its panels row by row; it shares no state with others.
+
+    Raises:
+        ConfigError: if matplotlib is not installed; the message names the extra that has it.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"figures need matplotlib ({error}): pip install 'empo-pictures[figures]'"
+        ) from error
 
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
