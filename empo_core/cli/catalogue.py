@@ -50,6 +50,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
                 if offer.provider == provider
             ],
             "follows_runs": any(hook.provider == provider for hook in registry.run_hooks),
+            "has_kernels": any(hook.provider == provider for hook in registry.kernel_hooks),
         }
         for provider in registry.providers
     ]
@@ -63,6 +64,8 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         entries += [[f"command {c['name']}", c["summary"]] for c in plugin["commands"]]
         if plugin["follows_runs"]:
             entries.append(["hook empo_run_finished", "Acts on each run that has finished."])
+        if plugin["has_kernels"]:
+            entries.append(["hook empo_kernels", "Compiles its kernels before they are used."])
         if plugin["put_back"]:
             changed = ", ".join(plugin["put_back"])
             entries.append(["", f"its import changed {changed}; that was put back"])

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OPTIONAL = {"empo_ray"}  # Of hundreds of MB, for the few who have several machines.
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
-LIBRARIES = ("empo-theory", "empo-worlds")
+LIBRARIES = ("empo-theory",)
 """Foundations that offer no component, command or hook."""
 FOUNDATIONS = (
     "empo-theory",

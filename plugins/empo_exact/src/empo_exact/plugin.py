@@ -335,3 +335,9 @@ def empo_components() -> Iterable[Component]:
         api=1,
         summary="Humans choose evenly among their available actions.",
     )
+
+
+@hookimpl
+def empo_kernels() -> str:
+    """The function that compiles the kernels, by solving a small world of each world model."""
+    return "empo_exact.warmup:compile_kernels"
