@@ -139,10 +139,8 @@ def release(session: nox.Session) -> None:
         assert count == 1, project
         if folder == tree:
             module = tree / "empo_core/__init__.py"
-            code = re.sub(
-                r'(?m)^__version__ = ".*"$', f'__version__ = "{version}"', module.read_text()
-            )
-            module.write_text(code)
+            line = f'__version__ = "{version}"'
+            module.write_text(re.sub(r'(?m)^__version__ = ".*"$', line, module.read_text()))
         project.write_text(text.replace("[project.urls]\n", f"[project.urls]\n{repository}", 1))
         if folder != tree:
             shutil.copy(tree / "LICENSE", folder)

@@ -94,6 +94,15 @@ def test_an_index_can_say_what_a_distribution_is(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
+def test_the_directory_lists_a_plugin_as_its_metadata_does(folder: Path) -> None:
+    project = toml(folder)["project"]
+    page = ROOT / "docs/plugins.md"
+    place = f"[{project['name']}](../{folder.relative_to(ROOT).as_posix()}/README.md) | "
+    (row,) = [line for line in page.read_text().splitlines() if line.startswith(f"| {place}")]
+    assert row.endswith(f"| {project['description']} |")
+
+
+@pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
 def test_a_plugin_declares_what_it_imports(folder: Path) -> None:
     project = toml(folder)["project"]
     extras = dict(project.get("optional-dependencies", {}))
