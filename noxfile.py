@@ -130,14 +130,18 @@ def release(session: nox.Session) -> None:
         session.error("the working tree has changes; commit them, since what is built is a commit")
     tree, files = _fresh(session, "tree"), _fresh(session, "dist")
     session.run("git", "clone", "--quiet", str(ROOT), str(tree), external=True)
-    version = _version(session)
+    version, repository = _version(session), _repository(session)
     for folder in (tree, tree / "distribution", *(tree / "plugins" / name for name in PLUGINS)):
         project = folder / "pyproject.toml"
         text, count = re.subn(
             r'(?m)^version = ".*"$', f'version = "{version}"', project.read_text()
         )
         assert count == 1, project
-        project.write_text(text)
+        if folder == tree:
+            module = tree / "empo_core/__init__.py"
+            line = f'__version__ = "{version}"'
+            module.write_text(re.sub(r'(?m)^__version__ = ".*"$', line, module.read_text()))
+        project.write_text(text.replace("[project.urls]\n", f"[project.urls]\n{repository}", 1))
         if folder != tree:
             shutil.copy(tree / "LICENSE", folder)
         session.run(
@@ -168,6 +172,21 @@ def _version(session: nox.Session) -> str:
         return tags[0].removeprefix("v")
     session.warn("the commit has no tag vVERSION; this is a rehearsal")
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def _repository(session: nox.Session) -> str:
+    """The line of metadata with the address of the repository; empty where none is public."""
+    remote = session.run(
+        *("git", "config", "--get", "remote.origin.url"),
+        external=True,
+        silent=True,
+        success_codes=[0, 1],
+    )
+    address = str(remote or "").strip().removesuffix(".git")
+    if not address.startswith("https://") or "@" in address:
+        session.warn("no remote 'origin' with an https address: the metadata names no repository")
+        return ""
+    return f'Repository = "{address}"\n'
 
 
 def _use(session: nox.Session, files: Path, version: str) -> None:

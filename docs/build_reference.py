@@ -138,7 +138,7 @@ def pages() -> dict[str, str]:
 def components_page() -> str:
     """Every kind, and under it every component with its params."""
     registry = shipped()
-    parts = [HEAD + COMPONENTS]
+    parts = [HEAD + COMPONENTS, "\n".join(component_rows(registry))]
     for kind in KINDS:
         about, protocol = ABOUT_KINDS[kind]
         parts.append(f"## {kind}\n\n{about} See [{protocol}](protocols.md#{protocol.lower()}).")
@@ -152,12 +152,32 @@ def components_page() -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
+def component_rows(registry: Registry) -> Iterator[str]:
+    """A table row per kind and distribution, with its components."""
+    yield from ("| kind | components | from |", "|---|---|---|")
+    names: dict[tuple[Kind, str], list[str]] = {}
+    for kind in KINDS:
+        for offer in registry.offers:
+            if (component := offer.component).kind == kind:
+                anchor = f"#{kind}-{component.name}"
+                link = f"[`{component.name}`]({anchor})"
+                names.setdefault((kind, offer.provider.distribution), []).append(link)
+    for (kind, distribution), links in names.items():
+        yield f"| {kind} | {', '.join(links)} | {source_link(distribution)} |"
+
+
+def source_link(distribution: str) -> str:
+    """The README of a distribution."""
+    if distribution == "empo-core":
+        return "the core"
+    return f"[{distribution}](../../plugins/{distribution.replace('-', '_')}/README.md)"
+
+
 def component_section(offer: Offer) -> Iterator[str]:
     """One component: what it is, where it comes from, its params, its library."""
     component, distribution = offer.component, offer.provider.distribution
     yield f"### {component.kind} `{component.name}`"
-    source = f"[{distribution}](../../plugins/{distribution.replace('-', '_')}/README.md)"
-    yield f"{component.summary} From {'the core' if distribution == 'empo-core' else source}."
+    yield f"{component.summary} From {source_link(distribution)}."
     rows = list(param_rows(component.params_model()))
     head = ["| param | type | default | meaning |", "|---|---|---|---|"]
     yield "\n".join([*head, *rows]) if rows else "It has no params."

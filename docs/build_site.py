@@ -22,13 +22,20 @@ from api_reference import api_list, api_pages
 from build_pictures import INSPECTORS, draw
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("*.md", "docs/**/*.md", "plugins/*/README.md", "examples/**/*.md")
+PAGES = ("*.md", "distribution/*.md", "docs/**/*.md", "plugins/*/README.md", "examples/**/*.md")
 PICTURES = ("docs/**/*.png", "docs/**/*.gif")
 LINK = re.compile(r"(?<!!)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 SECTION = re.compile(r"^\*\*(\w[\w -]*)\*\*", re.MULTILINE)
 INSPECTOR = re.compile(r"^<!-- inspector: (\w+) -->$", re.MULTILINE)
 ORPHAN = "---\norphan: true\n---\n\n"
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".ipynb": "", "": "text"}
+LANGUAGES = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".cff": "yaml",
+    ".json": "json",
+    ".ipynb": "",
+    "": "text",
+}
 
 
 def build(target: Path) -> None:
@@ -123,7 +130,11 @@ def navigation(index: str) -> str:
         listed = [os.path.normpath(f"docs/{link}") for link, _ in LINK.findall(text)]
         trees.append(toctree(title, listed))
     trees.append(toctree("Plugins", sorted(map(_uri, ROOT.glob("plugins/*/README.md")))))
-    more = [path for pattern in ("*.md", "examples/**/*.md") for path in ROOT.glob(pattern)]
+    more = [
+        path
+        for pattern in ("*.md", "distribution/*.md", "examples/**/*.md")
+        for path in ROOT.glob(pattern)
+    ]
     return "".join([*trees, toctree("Repository", sorted({*map(_uri, more)} - {"README.md"}))])
 
 

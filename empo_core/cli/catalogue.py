@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
+from empo_core import __version__
 from empo_core.cli.output import (
     Debug,
     Json,
@@ -15,18 +17,32 @@ from empo_core.cli.output import (
     print_json,
     print_table,
     reserved,
+    say,
     show,
 )
 from empo_core.config import installed
-from empo_core.errors import EmpoError
+from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.hookspecs import Kind
-from empo_core.plugins.registry import BLOCK
+from empo_core.plugins.registry import BLOCK, Provider
 
 
 @reserved()
-def plugins(context: typer.Context, json: Json = False, debug: Debug = False) -> None:
+def plugins(
+    context: typer.Context,
+    freeze: Annotated[
+        bool,
+        typer.Option("--freeze", help="Print requirement lines: the core, plugins, versions."),
+    ] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
     """List every installed plugin, what it offers, and why it does not work if so."""
     registry = installed()
+    if freeze:
+        if json:
+            raise ConfigError("--freeze prints requirement lines, not JSON; leave out --json")
+        _print_requirements(registry.providers)
+        return
     core = context.parent.command.core if context.parent else {}  # type: ignore[attr-defined]
     clashes = registry.clashes(core)
     listed: list[dict[str, Any]] = [
@@ -50,6 +66,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
                 if offer.provider == provider
             ],
             "follows_runs": any(hook.provider == provider for hook in registry.run_hooks),
+            "has_kernels": any(hook.provider == provider for hook in registry.kernel_hooks),
         }
         for provider in registry.providers
     ]
@@ -63,6 +80,8 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         entries += [[f"command {c['name']}", c["summary"]] for c in plugin["commands"]]
         if plugin["follows_runs"]:
             entries.append(["hook empo_run_finished", "Acts on each run that has finished."])
+        if plugin["has_kernels"]:
+            entries.append(["hook empo_kernels", "Compiles its kernels before they are used."])
         if plugin["put_back"]:
             changed = ", ".join(plugin["put_back"])
             entries.append(["", f"its import changed {changed}; that was put back"])
@@ -83,6 +102,18 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         )
     for clash in clashes:
         show(f"name clash: {clash}")
+
+
+def _print_requirements(providers: Sequence[Provider]) -> None:
+    """Print what pip installs to have these plugins again; of broken metadata, a warning."""
+    pinned = {"empo-core": __version__}
+    for provider in providers:
+        if provider.entry_point:
+            pinned[provider.distribution] = provider.version
+        else:
+            say(f"warning: {provider.distribution} is left out: {provider.problem}")
+    for name in sorted(pinned):
+        show(f"{name}=={pinned[name]}")
 
 
 @reserved()

@@ -27,6 +27,7 @@ from empo_core.plugins.registry import (
     BLOCK,
     NO_PLUGINS,
     CommandOffer,
+    KernelHook,
     Offer,
     Provider,
     Registry,
@@ -55,6 +56,7 @@ def discover() -> Registry:
     offers: list[Offer] = []
     commands: list[CommandOffer] = []
     run_hooks: list[RunHook] = []
+    kernel_hooks: list[KernelHook] = []
     providers: list[Provider] = []
     with noted() as note:
         for provider, point in plugins:
@@ -69,7 +71,9 @@ def discover() -> Registry:
             commands += [CommandOffer(provider, command) for command in contents.commands]
             if contents.run_finished is not None:
                 run_hooks.append(RunHook(provider, contents.run_finished))
-    return Registry(offers, providers, commands, run_hooks)
+            if contents.kernels:
+                kernel_hooks.append(KernelHook(provider, contents.kernels))
+    return Registry(offers, providers, commands, run_hooks, kernel_hooks)
 
 
 def _canonical(name: str) -> str:
@@ -200,6 +204,7 @@ class _Contents(NamedTuple):
     components: Sequence[Component] = ()
     commands: Sequence[Command] = ()
     run_finished: Callable[..., Any] | None = None
+    kernels: str = ""
 
 
 def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, _Contents]:
@@ -215,7 +220,10 @@ def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, _Contents]:
                 components = _offered(plugin, "empo_components", Component, provider)
             with _charged("its empo_commands", provider):
                 commands = _offered(plugin, "empo_commands", Command, provider)
-            contents = _Contents(components, commands, _hook(plugin, "empo_run_finished"))
+            with _charged("its empo_kernels", provider):
+                kernels = _kernels(plugin)
+            after = _hook(plugin, "empo_run_finished")
+            contents = _Contents(components, commands, after, kernels)
         except PluginLoadError as error:
             problem = " ".join(str(error).split())  # A reason is one line.
     provider = replace(
@@ -269,6 +277,15 @@ def _hook(plugin: object, name: str) -> Callable[..., Any] | None:
     """The hook of that name, if the plugin has it."""
     function: Callable[..., Any] | None = getattr(plugin, name, None)
     return function if _is_hook(function) else None
+
+
+def _kernels(plugin: object) -> str:
+    """The place of the function that compiles the kernels; empty without the hook."""
+    function = _hook(plugin, "empo_kernels")
+    target = "" if function is None else function()
+    if function is not None and not (isinstance(target, str) and TARGET.fullmatch(target)):
+        raise PluginLoadError(f"its empo_kernels returns {target!r}; write 'package.module:name'")
+    return str(target)
 
 
 def _offered(plugin: object, hook: str, kind: type[Value], provider: Provider) -> list[Value]:

@@ -32,7 +32,7 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-HOOKS = ("empo_components", "empo_commands", "empo_run_finished")
+HOOKS = ("empo_components", "empo_commands", "empo_run_finished", "empo_kernels")
 """The functions a plugin may have.
 
 ``empo_components()`` returns the components that the distribution provides, ``empo_commands()`` the
@@ -42,6 +42,11 @@ commands that it adds to ``empo``; neither may import torch.
 ``empo_core.experiment.Experiment``, whose ``config``, ``directory``, ``result`` and ``context``
 (world, seed, tracker) can be used. An error in the function is a warning of the run and ends
 nothing.
+
+``empo_kernels()`` returns the place of a function, ``"package.module:name"``, which calls the
+functions of the distribution that are compiled on first use, with something small, so that their
+machine code is kept before anybody needs it. That function takes no arguments, may import anything
+and take minutes, and writes nothing else.
 """
 
 hookimpl = HookimplMarker(PROJECT)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from empo_core.errors import DuplicateComponentError, PluginLoadError, UnknownComponentError
 from empo_core.plugins.hookspecs import Command, Component, Kind
+from empo_core.plugins.imports import load_target
 from empo_core.suggestions import nearest
 
 BLOCK = "EMPO_BLOCK_PLUGINS"
@@ -83,6 +84,22 @@ class RunHook:
     call: Callable[[Any], object]
 
 
+@dataclass(frozen=True, slots=True)
+class KernelHook:
+    """A plugin, and the place of the function that compiles its kernels."""
+
+    provider: Provider
+    target: str
+
+    def load(self) -> Callable[..., object]:
+        """The function, imported now.
+
+        Raises:
+            PluginLoadError: if it cannot be imported.
+        """
+        return load_target(f"the kernels of {self.provider.distribution}", self.target)
+
+
 class Registry:
     """An immutable table of components and commands, built once and passed to whoever needs it.
 
@@ -90,6 +107,7 @@ class Registry:
         providers: Every installed plugin.
         commands: The offers of commands by name; more than one where several plugins offer it.
         run_hooks: What follows finished runs.
+        kernel_hooks: What compiles kernels before they are used.
     """
 
     def __init__(
@@ -98,6 +116,7 @@ class Registry:
         providers: Sequence[Provider] = (),
         commands: Iterable[CommandOffer] = (),
         run_hooks: Iterable[RunHook] = (),
+        kernel_hooks: Iterable[KernelHook] = (),
     ) -> None:
         """Index the offers; two of one kind and name are kept and refused when asked for.
 
@@ -106,9 +125,11 @@ class Registry:
             providers: Every installed plugin.
             commands: Offers of commands.
             run_hooks: What follows finished runs, in this order.
+            kernel_hooks: What compiles kernels before they are used, in this order.
         """
         self.providers = tuple(providers)
         self.run_hooks = tuple(run_hooks)
+        self.kernel_hooks = tuple(kernel_hooks)
         self.commands: dict[str, list[CommandOffer]] = {}
         for entry in sorted(commands, key=lambda offer: offer.command.name):
             self.commands.setdefault(entry.command.name, []).append(entry)

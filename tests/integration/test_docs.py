@@ -421,17 +421,6 @@ def test_every_dotted_name_exists(page: Path) -> None:
             found = getattr(found, part)
 
 
-def test_the_readme_lists_every_component() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
-    for offer in installed().offers:
-        if (ROOT / "plugins" / folder_of(offer)).is_dir():
-            kind, name = offer.component.kind, f"`{offer.component.name}`"
-            found = [row for row in rows if row.startswith(f"| {kind} ") and name in row]
-            assert len(found) == 1, (kind, name)
-            assert f"plugins/{folder_of(offer)}/README.md" in found[0]
-
-
 def test_the_readme_has_the_two_commands() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     start = "$ python3 -m venv .venv && .venv/bin/python -m pip install -r "

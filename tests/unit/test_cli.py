@@ -19,7 +19,7 @@ import pytest
 from pydantic import Field
 from typer.testing import CliRunner, Result
 
-from empo_core import Config
+from empo_core import Config, __version__
 from empo_core.cli.app import app
 from empo_core.config import TrackerRef, installed
 from empo_core.config.schema import described
@@ -403,6 +403,17 @@ def test_plugins_lists_what_works_and_why_the_rest_does_not(
     ]["components"]
     assert "no_such_thing" in by_name["empo-bad"]["problem"]
     assert len(listed["clashes"]) == 3
+
+
+def test_plugins_can_be_frozen_as_requirements(cli: Any, site: Path) -> None:
+    (site / "empo_torn-3.0.dist-info").mkdir()
+    done = cli("plugins", "--freeze")
+    lines = done.stdout.splitlines()
+    assert lines == sorted(lines)
+    assert {f"empo-core=={__version__}", "empo-fake==1.5"} <= set(lines)
+    assert not [line for line in lines if "torn" in line]
+    assert "empo-torn" in done.stderr
+    assert cli("plugins", "--freeze", "--json").exit_code == 2
 
 
 def test_a_blocked_plugin_is_listed_as_blocked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OPTIONAL = {"empo_ray"}  # Of hundreds of MB, for the few who have several machines.
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
-LIBRARIES = ("empo-theory", "empo-worlds")
+LIBRARIES = ("empo-theory",)
 """Foundations that offer no component, command or hook."""
 FOUNDATIONS = (
     "empo-theory",
@@ -34,6 +34,17 @@ def toml(folder: Path) -> dict[str, Any]:
 
 def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[\[<>=!~; ]", line)[0].lower().replace("_", "-") for line in requirements}
+
+
+def of_our_extras(requirements: list[str]) -> list[str]:
+    """What extras of our own distributions bring, e.g. ``empo-worlds[compiling]``."""
+    found: list[str] = []
+    for line in requirements:
+        if match := re.match(r"(empo-[\w-]+)\[([\w,-]+)\]", line):
+            extras = toml(ROOT / "plugins" / match[1].replace("-", "_"))["project"]
+            for extra in match[2].split(","):
+                found += extras["optional-dependencies"][extra]
+    return found
 
 
 def imported(path: Path) -> set[str]:
@@ -74,16 +85,42 @@ def test_a_plugin_is_packaged_like_the_others(folder: Path) -> None:
         assert (folder / file).exists(), file
 
 
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "distribution", *PLUGINS], ids=str)
+def test_an_index_can_say_what_a_distribution_is(folder: Path) -> None:
+    project = toml(folder)["project"]
+    assert ("empo-plugin" in project["keywords"]) == (folder in PLUGINS)
+    assert "Programming Language :: Python :: 3.14" in project["classifiers"]
+    assert project["urls"]["Paper"]
+    assert project["authors"]
+
+
+@pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
+def test_the_directory_lists_a_plugin_as_its_metadata_does(folder: Path) -> None:
+    project = toml(folder)["project"]
+    page = ROOT / "docs/plugins.md"
+    place = f"[{project['name']}](../{folder.relative_to(ROOT).as_posix()}/README.md) | "
+    (row,) = [line for line in page.read_text().splitlines() if line.startswith(f"| {place}")]
+    assert row.endswith(f"| {project['description']} |")
+
+
 @pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
 def test_a_plugin_declares_what_it_imports(folder: Path) -> None:
     project = toml(folder)["project"]
-    declared = names(project["dependencies"]) | {folder.name.replace("_", "-")}
-    declared |= names(toml(ROOT)["project"]["dependencies"])  # They come with the core.
     extras = dict(project.get("optional-dependencies", {}))
     extras.pop("testing", None)
-    declared |= {name for extra in extras.values() for name in names(extra)}
+    lines = [*project["dependencies"], *(line for extra in extras.values() for line in extra)]
+    declared = names([*lines, *of_our_extras(lines)]) | {folder.name.replace("_", "-")}
+    declared |= names(toml(ROOT)["project"]["dependencies"])  # They come with the core.
     for path in (folder / "src").rglob("*.py"):
         assert not imported(path) - declared, path
+
+
+@pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
+def test_a_plugin_that_uses_kernels_needs_what_compiles_them(folder: Path) -> None:
+    kernels = r"from empo_worlds\.(compilation|kernel_\w+|row_table|successor_kernels) import"
+    uses = any(re.search(kernels, path.read_text()) for path in (folder / "src").rglob("*.py"))
+    needs = "empo-worlds[compiling]>=0.1,<0.2" in toml(folder)["project"]["dependencies"]
+    assert needs == (uses and folder.name != "empo_worlds")
 
 
 def test_the_core_declares_what_it_imports() -> None:

@@ -70,6 +70,18 @@ def test_a_plugin_may_have_nothing_but_a_hook_for_finished_runs(install: Install
     assert not hook.provider.problem
 
 
+@pytest.mark.parametrize("target", ["'math:sqrt'", "'math'", "None"])
+def test_the_hook_for_kernels_returns_the_place_of_a_function(
+    install: Install, target: str
+) -> None:
+    source = "from empo_core import hookimpl\n@hookimpl\ndef empo_kernels(): return "
+    install("empo-kernels", source + target)
+    hooks = [h for h in discover().kernel_hooks if h.provider.distribution == "empo-kernels"]
+    is_right = ":" in target
+    assert [hook.load()(4) for hook in hooks] == [2.0] * is_right
+    assert bool(provider("empo-kernels").problem) != is_right
+
+
 def test_a_good_plugin_offers_its_components(install: Install) -> None:
     install("empo-good", plugin("good"))
     offer = discover().offer("aggregator", "good")

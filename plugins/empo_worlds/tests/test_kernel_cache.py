@@ -106,6 +106,7 @@ def forget() -> None:
         del sys.modules[name]
     importlib.invalidate_caches()
     kernel_cache._folder.cache_clear()
+    kernel_cache._read_only_folder.cache_clear()
     kernel_cache._warned.clear()
 
 
@@ -309,6 +310,40 @@ def test_a_folder_beside_sources_that_others_can_write_is_passed_over(folder: Pa
     assert called(imported().value) == (START, False)
     assert list((folder / "home").rglob("*.nbi"))
     assert called(imported().value) == (START, True)
+
+
+@needs_rights
+@pytest.mark.parametrize("place", ["beside", "chosen"])
+def test_machine_code_that_this_user_may_only_read_is_used_and_other_code_is_kept_at_home(
+    place: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = keep_in(place, folder, monkeypatch)
+    called(imported().value)
+    before = sorted(filled.rglob("*.nb[ic]"))
+
+    def is_writable(path: Path) -> bool:  # As for a user who is not root.
+        path.mkdir(parents=True, exist_ok=True)
+        return not path.is_relative_to(filled)
+
+    monkeypatch.setattr(kernel_cache, "_is_writable", is_writable)
+    kernels = imported()
+    assert (called(kernels.value), called(kernels.other)) == ((START, True), (6, False))
+    assert sorted(filled.rglob("*.nb[ic]")) == before
+    assert list((folder / "home").rglob("*other*.nbi"))
+    assert called(imported().other) == (6, True)
+
+
+@needs_rights
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="only root can give away")
+def test_machine_code_of_another_user_that_this_user_may_only_read_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = keep_in("chosen", folder, monkeypatch)
+    called(imported().value)
+    for path in (filled, *filled.rglob("*")):
+        os.chown(path, 12345, 0)
+    monkeypatch.setattr(kernel_cache, "_is_writable", lambda path: "home" in path.parts)
+    assert called(imported().value) == (START, False)
 
 
 @needs_rights

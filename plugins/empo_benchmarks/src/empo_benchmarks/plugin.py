@@ -59,3 +59,9 @@ def empo_components() -> Iterable[Component]:
         api=1,
         summary="Copies of the run's kitchen, paid for soups as in the game.",
     )
+
+
+@hookimpl
+def empo_kernels() -> str:
+    """The function that compiles the kernels, by calling each for a board and a kitchen."""
+    return "empo_benchmarks.warmup:compile_kernels"

@@ -16,3 +16,9 @@ def empo_commands() -> Iterable[Command]:
         target="empo_bounds.commands:certify",
         api=1,
     )
+
+
+@hookimpl
+def empo_kernels() -> str:
+    """The function that compiles the kernels, by certifying a run of a small world."""
+    return "empo_bounds.warmup:compile_kernels"

@@ -54,8 +54,8 @@ def _claims(certificate: Certificate) -> list[str]:
             "probabilities of a step may sum to a little more than 1, in every step."
         )
     lines.append(
-        "Printed bounds are rounded outwards, or inwards by at most "
-        f"{NEGLIGIBLE:.0e} of themselves."
+        "Lower bounds are printed rounded down and upper bounds rounded up, to a relative "
+        f"{NEGLIGIBLE:.0e}."
     )
     return lines
 

@@ -77,7 +77,7 @@ class ResizePicture(gymnasium.ObservationWrapper[np.ndarray, Value, Value]):
         """Wrap an environment.
 
         Args:
-            env: It; observes one picture and nothing else.
+            env: An environment that observes one picture and nothing else.
             size: Height and width.
 
         Raises:

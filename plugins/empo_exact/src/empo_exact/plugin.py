@@ -435,3 +435,9 @@ def empo_commands() -> Iterable[Command]:
         target="empo_exact.commands:diagnose",
         api=1,
     )
+
+
+@hookimpl
+def empo_kernels() -> str:
+    """The function that compiles the kernels, by solving a small world of each world model."""
+    return "empo_exact.warmup:compile_kernels"

@@ -53,7 +53,7 @@ class Session:
         self._note = ""
 
     def play(self, words: Iterable[str]) -> None:
-        """Do what the words say until one says to end, or they do.
+        """Apply each command, until one ends the game or the input ends.
 
         Raises:
             ConfigError: if a line is no action that can be taken.

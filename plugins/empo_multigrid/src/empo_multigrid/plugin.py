@@ -70,3 +70,9 @@ def empo_commands() -> Iterable[Command]:
         target="empo_multigrid.commands:from_minigrid",
         api=1,
     )
+
+
+@hookimpl
+def empo_kernels() -> str:
+    """The function that compiles the kernels, by calling each of them for a small world."""
+    return "empo_multigrid.warmup:compile_kernels"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,6 @@ import torch
 from jaxtyping import Bool, Int, Int32
 from torch import Tensor
 
-import empo_multigrid.registration  # noqa: F401  So that gym.make knows the environment.
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError
@@ -29,6 +29,9 @@ from empo_multigrid.show.text import describe
 from empo_theory.inspection import Sketch
 from empo_worlds.grid.world import GridWorld, positions
 from empo_worlds.queries import checked_actions
+
+if find_spec("gymnasium"):  # The extra ``gym``: gymnasium.make has to know the environment.
+    import empo_multigrid.registration  # noqa: F401
 
 if TYPE_CHECKING:
     from empo_pictures.picture_sheet import PictureSheet

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from empo_core.errors import ConfigError
 from empo_pictures.fonts import check_characters, fallbacks
 from empo_pictures.pictures import replace_file
 
@@ -31,8 +32,17 @@ _LONG: Final = {"eval": "evaluation", "collect": "collection", "root": "start"}
 def new_figure(
     rows: int = 1, columns: int = 1, *, width: float = 6, height: float = 3.6
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of so many inches with its panels row by row; it shares no state with others."""
-    from matplotlib.figure import Figure
+    """A figure of so many inches with its panels row by row; it shares no state with others.
+
+    Raises:
+        ConfigError: if matplotlib is not installed; the message names the extra that has it.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"figures need matplotlib ({error}): pip install 'empo-pictures[figures]'"
+        ) from error
 
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)

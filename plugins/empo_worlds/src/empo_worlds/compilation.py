@@ -11,11 +11,15 @@ from collections.abc import Callable
 from functools import cache
 from inspect import unwrap
 from typing import Any, TypeVar, cast
+from weakref import WeakSet
 
 from empo_core.stages import declared, watchers
 from empo_worlds.kernel_sources import note_sources
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+kernels: WeakSet[Any] = WeakSet()
+"""The kernels in this process whose machine code is kept on disk."""
 
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}
 
@@ -31,6 +35,7 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
     kernel: Any = njit(**OPTIONS, pipeline_class=KernelPipeline)(plain)
     if on_disk:
         kernel._cache = KernelCache(plain)
+        kernels.add(kernel)
     return cast("Function", kernel)
 
 

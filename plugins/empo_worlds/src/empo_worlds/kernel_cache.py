@@ -50,12 +50,14 @@ class KernelCache(_Cache):
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._file: _KernelFile | None = None
+        self._shared: _KernelFile | None = None
+        self._stamp = b""
         self._enabled = True
 
     @property
     def cache_path(self) -> str:
         """The folder; empty where machine code is not kept."""
-        file = self._kernel_file()
+        file = self._shared_file() or self._kernel_file()
         return str(file.folder) if file else ""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -64,11 +66,13 @@ class KernelCache(_Cache):
         Raises:
             StorageError: if others can write the folder that ``NUMBA_CACHE_DIR`` names.
         """
-        file = self._kernel_file()
-        if file is None:
-            return None
-        data = file.load((sig, target_context.codegen().magic_tuple()))
-        return None if data is None else CompileResult._rebuild(target_context, *data)
+        key = sig, target_context.codegen().magic_tuple()
+        for find in (self._shared_file, self._kernel_file):
+            file = find()
+            data = None if file is None else file.load(key)
+            if data is not None:
+                return CompileResult._rebuild(target_context, *data)
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a kernel for these types, where that can be done."""
@@ -97,20 +101,29 @@ class KernelCache(_Cache):
     def _kernel_file(self) -> _KernelFile | None:
         """The file of this kernel, resolved at the first call, when all its callees are defined."""
         if self._file is None and self._enabled:
-            code = self._function.__code__
-            try:
-                stamped = stamp(self._function)
-                folder = _folder(code.co_filename)
-            except UnreadableSourceError:
-                folder = None  # Nobody could tell when it is stale.
-            if folder is None:
-                self._enabled = False
-                return None
-            name = self._function.__qualname__.replace("<", "").replace(">", "")
-            version = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
-            stem = f"empo-{Path(code.co_filename).stem}.{name}-{code.co_firstlineno}.{version}"
-            self._file = _KernelFile(folder, stem, stamped)
+            self._file = self._file_in(_folder)
+            self._enabled = self._file is not None or self._shared is not None
         return self._file if self._enabled else None
+
+    def _shared_file(self) -> _KernelFile | None:
+        """The file of this kernel that this user may only read."""
+        if self._shared is None and self._enabled:
+            self._shared = self._file_in(_read_only_folder)
+        return self._shared if self._enabled else None
+
+    def _file_in(self, choose: Callable[[str], Path | None]) -> _KernelFile | None:
+        code = self._function.__code__
+        try:
+            stamped = self._stamp = self._stamp or stamp(self._function)
+        except UnreadableSourceError:
+            return None  # Nobody could tell when it is stale.
+        folder = choose(code.co_filename)
+        if folder is None:
+            return None
+        name = self._function.__qualname__.replace("<", "").replace(">", "")
+        version = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+        stem = f"empo-{Path(code.co_filename).stem}.{name}-{code.co_firstlineno}.{version}"
+        return _KernelFile(folder, stem, stamped)
 
 
 class _KernelFile:
@@ -234,6 +247,27 @@ def _folder(source: str) -> Path | None:
         reason,
     )
     return None
+
+
+@cache
+def _read_only_folder(source: str) -> Path | None:
+    """A folder of machine code that others keep for this user, who may not write it, or None.
+
+    It is below ``NUMBA_CACHE_DIR`` if that is set, else ``__pycache__`` beside the source, and root
+    or the owner of the sources has filled it, e.g. when an image of a container was made.
+    """
+    cache_dir = getattr(config, "CACHE_DIR")  # noqa: B009  # It has no types.
+    if cache_dir:
+        part = UserProvidedCacheLocator.get_suitable_cache_subpath(source)
+        folder, owner = Path(os.path.abspath(cache_dir), part), None
+    else:
+        folder, owner = Path(source).parent / "__pycache__", os.stat(source).st_uid
+    if not any(folder.glob("empo-*.nbi")) or _is_writable(folder):
+        return None
+    reason = _reason_against(folder, owner)
+    if cache_dir:
+        reason = reason or _reason_against(folder.parent, is_shared=True)
+    return None if reason else folder
 
 
 def _reason_against(folder: Path, owner: int | None = None, *, is_shared: bool = False) -> str:

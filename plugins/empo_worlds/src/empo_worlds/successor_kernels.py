@@ -73,7 +73,8 @@ def compile_kernels(
         time_of = compiled_closure(duration or _one)
     except ImportError as error:
         raise WorldError(
-            "compiled worlds need numba, which is not installed; pip install 'empo-core[compiling]'"
+            "compiled worlds need numba, which is not installed: "
+            "pip install 'empo-worlds[compiling]'"
         ) from error
     sizes, limits = np.array(num_actions), np.array(values)
 

@@ -126,7 +126,7 @@ class FileStore:
         self._written: tuple[str, int] | None = None
 
     def claim(self) -> None:
-        """Refuse a folder that has files of another problem; else it is this problem's.
+        """Reserve the folder for this problem, unless it has files of another one.
 
         Files of a problem that is solved, and whose result nobody saved, are removed.
 

@@ -1,0 +1,22 @@
+"""Kernels compiled before they are used."""
+
+from __future__ import annotations
+
+import torch
+
+from empo_benchmarks.blocks.params import BlocksParams
+from empo_benchmarks.blocks.world import load_world as load_blocks
+from empo_benchmarks.overcooked.params import OvercookedParams
+from empo_benchmarks.overcooked.world import load_world as load_kitchen
+
+
+def compile_kernels() -> None:
+    """Compile the rules of both worlds, the symmetries of boards, and the planner of cooks."""
+    blocks, kitchen = load_blocks(BlocksParams()), load_kitchen(OvercookedParams())
+    for world in (blocks, kitchen):
+        states = world.initial_state()[None]
+        world.transitions(states)
+        world.transitions(states, torch.zeros(1, len(world.spec.agents), dtype=torch.int64))
+    for symmetry in blocks.symmetries():
+        symmetry.rows(blocks.initial_state()[None])
+    kitchen.goal_actions(kitchen.initial_state()[None])
