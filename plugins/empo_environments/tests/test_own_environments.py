@@ -33,11 +33,11 @@ class Walk(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
     mistakes: ClassVar[dict[str, Any]] = {
-        "step of four": lambda seen: (seen, 0.0, False, {}),
-        "wrong shape": lambda seen: (np.zeros(3), 0.0, False, False, {}),
-        "wrong reward": lambda seen: (seen, "much", False, False, {}),
-        "wrong flag": lambda seen: (seen, 0.0, "no", False, {}),
-        "nan": lambda seen: (seen, float("nan"), False, False, {}),
+        "step of four": lambda rows: (rows, 0.0, False, {}),
+        "wrong shape": lambda rows: (np.zeros(3), 0.0, False, False, {}),
+        "wrong reward": lambda rows: (rows, "much", False, False, {}),
+        "wrong flag": lambda rows: (rows, 0.0, "no", False, {}),
+        "nan": lambda rows: (rows, float("nan"), False, False, {}),
     }
 
     def __init__(self, mistake: str = "") -> None:
@@ -51,19 +51,19 @@ class Walk(gymnasium.Env[Any, Any]):
         if self.mistake == "reset raises":
             raise ValueError("mistake in reset")  # reset raises
         if self.mistake == "reset of one":
-            return self.seen()
-        return (np.zeros(2) if self.mistake == "reset shape" else self.seen()), {}
+            return self.observe()
+        return (np.zeros(2) if self.mistake == "reset shape" else self.observe()), {}
 
-    def seen(self) -> Any:
+    def observe(self) -> Any:
         return np.array([self.place], np.float32)
 
     def step(self, action: Any) -> Any:  # step
         if self.mistake == "step raises":
             self.missing()
         if self.mistake in self.mistakes:
-            return self.mistakes[self.mistake](self.seen())
+            return self.mistakes[self.mistake](self.observe())
         self.place += 2 * int(action) - 1
-        return self.seen(), float(self.place > 5), abs(self.place) > 5, False, {}
+        return self.observe(), float(self.place > 5), abs(self.place) > 5, False, {}
 
     def missing(self) -> None:
         {}["nothing"]  # step raises
@@ -83,8 +83,8 @@ class Pair(ParallelEnv):  # type: ignore[type-arg]
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.agents = list(self.possible_agents)
-        seen = {name: np.zeros(1, np.float32) for name in self.agents}
-        return seen, {name: {} for name in self.agents}
+        rows = {name: np.zeros(1, np.float32) for name in self.agents}
+        return rows, {name: {} for name in self.agents}
 
     def step(self, actions: Any) -> Any:
         raise RuntimeError("no pair")  # pair raises
