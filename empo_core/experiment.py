@@ -77,6 +77,7 @@ def run(
     *,
     registry: Registry | None = None,
     watchers: Sequence[Tracker] = (),
+    env: Callable[[], object] | str | None = None,
     environment: Callable[[], object] | str | None = None,
     callbacks: Sequence[Callback | str | Mapping[str, object]] = (),
     lr_schedule: Schedule | None = None,
@@ -89,7 +90,9 @@ def run(
         overrides: Changes of a dict or of a file, ``"key.path=value"`` each.
         registry: As for ``Experiment``.
         watchers: As for ``Experiment.start``.
-        environment: Makes an environment, as for ``Experiment``; or the name of one.
+        env: A class of environments, or a function that makes one, as for ``Experiment``; or
+            the name of one.
+        environment: The long name of ``env``.
         callbacks: As for ``Experiment.start``; with the name of an algorithm also names of
             components, or ``{"name": ..., "params": {...}}``.
         lr_schedule: As for ``Experiment``.
@@ -100,6 +103,9 @@ def run(
         ConfigError: if the config is not valid, with one located line per problem.
         EmpoError: as for ``Experiment.start``.
     """
+    if env is not None and environment is not None:
+        raise ConfigError("env, environment: are two names of one argument; give one")
+    environment = env if environment is None else environment
     registry = registry or installed()
     is_name = isinstance(config, str) and config in registry.names("algorithm")
     if is_name and not Path(str(config)).is_file():
@@ -111,7 +117,7 @@ def run(
         keys |= {"callbacks": named} if named else {}
         config = {**keys, "algorithm": {"name": config, "params": params}}
     elif params or isinstance(environment, str):
-        names = ", ".join([*params, *["environment"] * isinstance(environment, str)])
+        names = ", ".join([*params, *["env"] * isinstance(environment, str)])
         raise ConfigError(f"{names}: goes with the name of an algorithm; write it into the config")
     if not isinstance(config, RunConfig):
         config = load_config(config, overrides, registry)
@@ -125,6 +131,26 @@ def run(
         callbacks=_checked(callbacks),
         lr_schedule=lr_schedule,
     ).result
+
+
+def _require_callable(environment: object) -> None:
+    """Refuse an environment itself instead of what makes one.
+
+    Raises:
+        ConfigError: if the argument cannot be called.
+    """
+    if environment is None or callable(environment):
+        return
+    kind = type(environment).__name__
+    if hasattr(environment, "step"):
+        raise ConfigError(
+            f"environment=...: is an object of class {kind}, and a run makes copies itself; "
+            f"give the class ({kind}), or a function that makes one, e.g. lambda: {kind}(...)"
+        )
+    raise ConfigError(
+        f"environment=...: is {environment!r:.100}; give a class of environments, e.g. one that "
+        "derives from gymnasium.Env, or a function that makes one"
+    )
 
 
 def _checked(callbacks: Sequence[object]) -> list[Callback]:
@@ -171,8 +197,9 @@ class Experiment:
         Args:
             config: The config.
             registry: The components that the config may name; default: the installed ones.
-            environment: Makes an environment, for algorithms that act in one which no installed
-                component provides; it must be picklable where other processes need it.
+            environment: A class of environments, or a function that makes one, for algorithms that
+                act in one which no installed component provides; it must be picklable where other
+                processes need it.
             callbacks: Of the learner, after those of the config.
             lr_schedule: Factor of learning rates as a function of the share of the run that is
                 over, instead of a schedule of the config.
@@ -183,6 +210,7 @@ class Experiment:
         self.config = config
         self.seconds = 0.0
         self._registry = registry or installed()
+        _require_callable(environment)
         self._environment, self._callbacks = environment, _checked(callbacks)
         self._lr_schedule = lr_schedule
         self._since = time.monotonic()

@@ -68,6 +68,7 @@ SLOW = {
     "docs/how-to/inspect_a_run.md",
     "docs/how-to/inspect_tables.md",
     "docs/how-to/learn_a_policy.md",
+    "docs/how-to/own_environment.md",
     "docs/how-to/play.md",
     "docs/how-to/run_headless.md",
     "docs/how-to/sweep.md",

@@ -95,6 +95,25 @@ def test_two_processes_end_with_one_policy_and_one_run(whole: Path) -> None:
     assert not any(torch.equal(one["observation"], two["observation"]) for one, two in pairs)
 
 
+def test_callbacks_of_the_first_process_steer_all(tmp_path: Path) -> None:
+    callbacks = [
+        {"name": name, "params": {"patience": patience, "min_improvement": 1e6}}
+        for name, patience in (("plateau", 1), ("early-stopping", 2))
+    ]
+    arguments = ["algorithm.params.reporting.evaluation_interval=2", f"callbacks={callbacks}"]
+    with torchrun(tmp_path, "-m", "empo_core", "run", "run.yaml", "-q", *arguments) as process:
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, errors
+    directory = only_run(tmp_path)
+    summary = json.loads((directory / "results/summary.json").read_text())
+    assert summary["steps"] == 6 * RANKS * 4 * 16 < STEPS
+    assert "early-stopping" in summary["stop_reason"]
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert [line["optim/lr_scale"] for line in lines if "optim/lr_scale" in line] == [1, 0.5, 0.25]
+    rates = [line["optim/lr"] for line in lines if "optim/lr" in line]
+    assert rates == [0.001, 0.001, 0.001, 0.001, 0.0005, 0.0005]
+
+
 def test_an_interrupted_run_of_two_processes_goes_on_exactly_in_as_many(
     whole: Path, tmp_path: Path
 ) -> None:

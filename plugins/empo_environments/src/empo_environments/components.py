@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import gymnasium
 from gymnasium.wrappers import FilterObservation
@@ -181,7 +182,8 @@ class CallableEnvironment(CopiedEnvironment):
     """
 
     def __init__(self, make: Callable[[], Value]) -> None:
-        super().__init__(getattr(make, "__name__", type(make).__name__), _Called(make))
+        function = make.func if isinstance(make, partial) else make
+        super().__init__(getattr(function, "__name__", type(make).__name__), _Called(make))
 
 
 def of_caller(
@@ -206,8 +208,8 @@ def of_caller(
         return CallableEnvironment(make)
     if not is_named:
         raise ConfigError(
-            f"{where}: there is none; name one, e.g. {example}, or give a function to "
-            "empo_core.run(config, environment=...)"
+            f"{where}: there is none; name one, e.g. {example}, or give a class or function to "
+            "empo_core.run(config, env=...)"
         )
     return None
 

@@ -24,6 +24,7 @@ from empo_core.errors import (
 )
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
+from empo_environments.code_places import Method, place_of_error, place_of_method
 from empo_environments.shared_buffers import SharedBuffers, clear
 from empo_environments.single_env import MakeEnv, SingleEnv
 from empo_learning.randomness import capture, restore
@@ -200,6 +201,8 @@ class EnvGroup:
             final = np.array2string(box.final_observation[row], threshold=32)
             final = f", after a last one of its episode of {final}"
         place = row // len(agents)
+        method: Method = "step" if when.startswith("in step") else "reset"
+        where = place_of_method(self._environments[place].source, method)
         subject = f"environment {self._offset + self._first + place}"
         if len(agents) > 1:
             subject += f", agent {agents[row % len(agents)]!r},"
@@ -207,7 +210,7 @@ class EnvGroup:
             f"{subject} returned what is not finite {when}: observation {observation}{final}, "
             f"reward {box.reward[row]}, terminated {bool(box.terminated[row])}, truncated "
             f"{bool(box.truncated[row])}; NaN and infinity cannot be learned from "
-            f"({self._environments[place].whereabouts()})"
+            f"({_joined(where, self._environments[place].whereabouts())})"
         )
 
     def render(self, number: int) -> UInt8[np.ndarray, "height width 3"]:
@@ -218,17 +221,24 @@ class EnvGroup:
     def _located(self, number: int, action: str) -> Iterator[None]:
         """Errors say which environment it was, and where."""
 
-        def where() -> str:
-            if not action.startswith("failed"):
-                return ""
-            return f" ({self._environments[number - self._first].whereabouts()})"
+        def where(error: BaseException) -> str:
+            if number - self._first >= len(self._environments):  # It could not be made.
+                return place_of_error(error)
+            environment = self._environments[number - self._first]
+            is_known = action.startswith("failed")
+            return _joined(
+                place_of_error(error, environment.source),
+                environment.whereabouts() if is_known else "",
+            )
 
         with located(f"environment {number + self._offset}", action, where):
             yield
 
 
 @contextmanager
-def located(subject: str, action: str, where: Callable[[], str] = str) -> Iterator[None]:
+def located(
+    subject: str, action: str, where: Callable[[BaseException], str] = place_of_error
+) -> Iterator[None]:
     """Errors say which environment it was, what it did, and ``where`` it stood."""
     try:
         yield
@@ -241,7 +251,12 @@ def located(subject: str, action: str, where: Callable[[], str] = str) -> Iterat
             kind, text = CollectError, event(error)
         # A config is at fault in a line of its own, not in one of ours.
         trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
-        raise kind(f"{subject} {action}: {text}{where()}{trace}") from error
+        place = where(error)
+        raise kind(f"{subject} {action}: {text}{f' ({place})' if place else ''}{trace}") from error
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def close_all(parts: Iterable[tuple[str, Callable[[], object]]]) -> None:

@@ -50,6 +50,8 @@ class GymnasiumEnv:
         Raises:
             ConfigError: if its spaces do not fit.
         """
+        _require_spaces(environment)
+        self.source: object = environment.unwrapped
         self.actions, self._decode = acting(environment.action_space)
         space, shows_mask = without_mask(environment.observation_space, self.actions)
         self.observations, self._bind = observing(space)
@@ -187,6 +189,22 @@ class GymnasiumEnv:
         self._write_final(observation)
         outbox.has_final[0] = True
         self.begin()
+
+
+def _require_spaces(environment: GymEnv) -> None:
+    """Refuse an environment that does not say what is observed and done.
+
+    Raises:
+        ConfigError: if the environment lacks a space.
+    """
+    for name in ("observation_space", "action_space"):
+        space = getattr(environment, name, None)
+        if not isinstance(space, gymnasium.Space):
+            kind = type(environment.unwrapped).__name__
+            raise ConfigError(
+                f"{name} of {kind} is {space!r:.100}; set it to a space of gymnasium.spaces in the "
+                "class or in __init__"
+            )
 
 
 def _most_steps(environment: GymEnv) -> int | None:

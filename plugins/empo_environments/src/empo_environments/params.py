@@ -69,7 +69,7 @@ def _refuse_code(value: Any, path: str, key: str) -> None:
         if _MODULE.fullmatch(value) or (takes_code and _DOTTED.fullmatch(value)):
             raise ValueError(
                 f"{path}: {value!r} names code, and a config holds data only; give an environment "
-                "made of code to empo_core.run(config, environment=...), or write a component "
+                "made of code to empo_core.run(config, env=...), or write a component "
                 "(empo new-plugin NAME --kind environment)"
             )
     elif not isinstance(value, bool | int | float | None):

@@ -89,6 +89,7 @@ class PettingZooEnv:
         self._why = EndReasons(reasons)
         self.reasons = self._why.names
         self._environment = environment
+        self.source: object = getattr(environment, "unwrapped", environment)
         self.max_episode_steps: int | None = None
         self.action_repeat = 1
         self.render_fps = frames_per_second(getattr(environment, "metadata", None))

@@ -68,6 +68,8 @@ class SingleEnv(Protocol):
     max_episode_steps: int | None
     action_repeat: int
     render_fps: float | None
+    source: object
+    """The environment in whose code mistakes are located."""
 
     @property
     def begins_episode(self) -> bool:

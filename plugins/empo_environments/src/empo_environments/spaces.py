@@ -402,5 +402,5 @@ def _unfit(kind: str, path: tuple[str | int, ...], space: Space) -> str:
     return (
         f"{kind} space{_at(path)} {space}: cannot be written as a row of numbers; what can: "
         f"{supported}. Observe other parts (keys), or wrap the environment and give that to "
-        "empo_core.run(config, environment=...)"
+        "empo_core.run(config, env=...)"
     )

@@ -93,6 +93,18 @@ def beyond_float32() -> str:
     )
 
 
+class ResetError(CollectError):
+    """What ``reset`` of an environment takes or returns is wrong.
+
+    Attributes:
+        source: The environment.
+    """
+
+    def __init__(self, message: str, source: object = None) -> None:
+        super().__init__(message)
+        self.source = source
+
+
 def begun(
     reset: Callable[..., Value], seed: int, environment: Value, observation_type: type = object
 ) -> tuple[Value, Value]:
@@ -105,17 +117,18 @@ def begun(
         observation_type: Class of the first.
 
     Raises:
-        CollectError: if ``reset`` takes no seed, or returns something else.
+        ResetError: if ``reset`` takes no seed, or returns something else.
     """
+    inner: Value = getattr(environment, "unwrapped", environment)
     try:
         result = reset(seed=seed)
     except TypeError as error:
-        inner: Value = getattr(environment, "unwrapped", environment)
         if _takes_seed(inner.reset):
             raise
-        raise CollectError(
+        raise ResetError(
             f"reset(seed={seed}) failed: {error}; reset must take seed and return observation and "
-            f"info, and this one is of an older interface{_OLD}"
+            f"info, and this one is of an older interface{_OLD}",
+            inner,
         ) from error
     if (
         not isinstance(result, tuple)
@@ -123,9 +136,10 @@ def begun(
         or not isinstance(result[0], observation_type)
         or not isinstance(result[1], Mapping)
     ):
-        raise CollectError(
+        raise ResetError(
             f"reset(seed={seed}) returned {result!r:.200} ({type(result).__name__}); it must "
-            f"return two things, observation and info, the latter a dictionary{_OLD}"
+            f"return two things, observation and info, the latter a dictionary{_OLD}",
+            inner,
         )
     return result
 
@@ -149,7 +163,7 @@ def five(outcome: Value) -> tuple[Value, Value, Value, Value, Value]:
 
 _OLD = (
     ". An environment of Gym's older interfaces can be adapted by shimmy's GymV21Environment-v0 or "
-    "GymV26Environment-v0, in a function given to empo_core.run(config, environment=...)"
+    "GymV26Environment-v0, in a function given to empo_core.run(config, env=...)"
 )
 
 

@@ -29,7 +29,7 @@ class EnvWrapper:
         self.observations, self.actions = env.observations, env.actions
         self.agents, self.masks, self.reasons = env.agents, env.masks, env.reasons
         self.max_episode_steps, self.action_repeat = env.max_episode_steps, env.action_repeat
-        self.render_fps = env.render_fps
+        self.render_fps, self.source = env.render_fps, env.source
 
     @property
     def begins_episode(self) -> bool:

@@ -24,7 +24,13 @@ from empo_core.random_streams import Stream, seed_of, stream
 from empo_environments.components import of_caller
 from empo_environments.trial import play_trial
 from empo_rollout.params import RolloutParams
-from empo_rollout.plan import SizeRequest, VecPlan, plan_vectorisation, usable_processors
+from empo_rollout.plan import (
+    SizeRequest,
+    VecPlan,
+    plan_vectorisation,
+    script_can_be_imported,
+    usable_processors,
+)
 
 WHERE = "algorithm.params.environment"
 MOST_EVALUATED = 100
@@ -177,7 +183,9 @@ class EnvironmentFactory:
         if sizes.backend != "auto":
             return sizes.backend == "process"
         environment = self._environment
-        return usable_processors() > 1 and not environment.steps_together
+        return (
+            usable_processors() > 1 and not environment.steps_together and script_can_be_imported()
+        )
 
 
 def _environment(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import re
+import sys
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec
+
+log = logging.getLogger(__name__)
 
 DEFAULT_BATCH = 1024
 """Steps of a rollout of few agents, where a config names no sizes."""
@@ -165,6 +172,30 @@ def plan_vectorisation(request: SizeRequest) -> VecPlan:
 def usable_processors() -> int:
     """Number of processors that this process may use, where the system tells."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def script_can_be_imported() -> bool:
+    """True unless worker processes would run the whole script again that runs now.
+
+    A worker imports the script of its parent, which must therefore begin its own work under
+    ``if __name__ == "__main__":``. A warning tells of one that does not.
+    """
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None or getattr(main, "__spec__", None) is not None:
+        return True  # A notebook or a console, or a module that was run by its name.
+    try:
+        has_guard = re.search(r"\b__name__\s*==", Path(file).read_text("utf-8")) is not None
+    except (OSError, UnicodeDecodeError):
+        return True
+    if not has_guard:
+        log.warning(
+            "%s: environments step in this process, for worker processes would run the whole "
+            'script again; put what it does under: if __name__ == "__main__":',
+            file,
+        )
+    return has_guard
 
 
 def _team(request: SizeRequest) -> tuple[int, int]:

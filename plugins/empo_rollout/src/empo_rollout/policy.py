@@ -169,11 +169,11 @@ class Network(nn.Module):
         Float[Tensor, "segment unit"],
     ]:
         """Inputs of the head and values at each step of segments, and the memory behind them."""
-        seen = scaled(observation, self.scale)
-        hidden, memory = self.trunk.unroll(seen, memory, starts)
+        observation = scaled(observation, self.scale)
+        hidden, memory = self.trunk.unroll(observation, memory, starts)
         read = hidden
         if self.critic_trunk is not None:
-            read, _ = self.critic_trunk.unroll(seen, memory, starts)
+            read, _ = self.critic_trunk.unroll(observation, memory, starts)
         value = self.critic(read)[..., 0].float()
         return hidden.float(), value, memory
 

@@ -38,6 +38,11 @@ def warnings_before(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> 
             "which the policy is the one that acted, so that 'clip' has no effect; raise "
             "update_epochs, or lower minibatch_size"
         )
+    if params.num_envs is None and plan.batch_size > params.total_steps:
+        yield (
+            f"total_steps: {params.total_steps:,} steps are less than one rollout, which has "
+            f"{plan.batch_size:,} in {plan.envs:,} environments; set num_envs, e.g. to 8"
+        )
     for number in missed_bounds(env_spec.actions, params.policy.log_std):
         yield _missed(env_spec.actions, number, "at first")
 

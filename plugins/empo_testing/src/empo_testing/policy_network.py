@@ -44,29 +44,29 @@ class PolicyNetworkTests:
     def test_features_and_memory_have_the_sizes_that_it_says(
         self, network: PolicyNetwork, observations: ObservationSpec
     ) -> None:
-        seen, memory, starts = segments(network, observations)
-        features, after = network.unroll(seen, memory, starts)
+        rows, memory, starts = segments(network, observations)
+        features, after = network.unroll(rows, memory, starts)
         assert features.shape == (TIMES, SEGMENTS, network.features)
         assert after.shape == (SEGMENTS, network.memory_size)
-        assert network(seen[0]).shape == (SEGMENTS, network.features)
+        assert network(rows[0]).shape == (SEGMENTS, network.features)
 
     def test_segments_are_read_as_their_steps_are(
         self, network: PolicyNetwork, observations: ObservationSpec
     ) -> None:
-        seen, memory, starts = segments(network, observations)
-        at_once, after = network.unroll(seen, memory, starts)
+        rows, memory, starts = segments(network, observations)
+        at_once, after = network.unroll(rows, memory, starts)
         for time in range(TIMES):
-            here, memory = network.unroll(seen[time, None], memory, starts[time, None])
+            here, memory = network.unroll(rows[time, None], memory, starts[time, None])
             torch.testing.assert_close(here[0], at_once[time], rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(memory, after, rtol=1e-5, atol=1e-5)
 
     def test_the_first_step_of_an_episode_is_that_of_forward(
         self, network: PolicyNetwork, observations: ObservationSpec
     ) -> None:
-        seen, memory, _ = segments(network, observations)
+        rows, memory, _ = segments(network, observations)
         starts = torch.ones(1, SEGMENTS, dtype=torch.bool)
-        features, _ = network.unroll(seen[:1], memory, starts)
-        torch.testing.assert_close(features[0], network(seen[0]), rtol=1e-5, atol=1e-5)
+        features, _ = network.unroll(rows[:1], memory, starts)
+        torch.testing.assert_close(features[0], network(rows[0]), rtol=1e-5, atol=1e-5)
 
     def test_no_rows_give_no_features(
         self, network: PolicyNetwork, observations: ObservationSpec
