@@ -186,7 +186,9 @@ def failed_sweeps(
     """
     failed = failed_problem(problem, params.defunct)
     is_likely = params.defunct.rate > 0
-    return FailedSweeps(failed, store.beside("failed"), seconds, problem.graph, is_likely=is_likely)
+    return FailedSweeps(
+        failed, store.sibling("failed"), seconds, problem.graph, is_likely=is_likely
+    )
 
 
 def solve_alone(result: ExactResult) -> Solution:
