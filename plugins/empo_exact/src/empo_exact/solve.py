@@ -171,7 +171,7 @@ def solve(
     seconds.total = clock.perf_counter() - begin
     if unfolding:
         return unfolding.result(problem, store, request, seconds)
-    solved = failed and Solution(failed.problem, failed.store)
+    solved = None if failed is None else Solution(failed.problem, failed.store)
     return ExactResult(problem, store, params, seconds, seed, failed=solved)
 
 

@@ -168,7 +168,7 @@ class Reference:
             if prior is not None:
                 v_m[g], pi_h[g] = math.nan, {a_h: prior[g][a_h] for a_h in available[h]}
                 continue
-            q_m: Policy = {a_h: sum(p * expected([expected_payoff(a + strides[h] * a_h + a_r, g, "v_m")
+            q_m = {a_h: sum(p * expected([expected_payoff(a + strides[h] * a_h + a_r, g, "v_m")
                                           for a_r in may]) for a, p in others(h, a_h))
                    for a_h in available[h]}  # (1)  # fmt: skip
             pi_h[g] = self._human_policy(q_m, state, steps_left, g)  # (2)
