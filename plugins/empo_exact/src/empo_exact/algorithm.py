@@ -208,10 +208,9 @@ class Exact(Algorithm):
 
 
 def saved_findings(summary: Path) -> PowerFindings | None:
-    """Who holds the power, as the summary of a run has it; None where that was not measured.
+    """Who holds the power, as the summary of a run has it; None where it does not, or no longer.
 
-    Raises:
-        StorageError: if the summary is damaged.
+    A run is worth as much without: what cannot be read is a warning.
     """
     data = read_json(summary) if summary.is_file() else {}
     root = data.get("root") if isinstance(data, dict) else None
@@ -222,8 +221,14 @@ def saved_findings(summary: Path) -> PowerFindings | None:
         return PowerFindings.of(measured)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise StorageError(f"{summary}: root.diagnostics.{where}: {first['msg']}") from error
+        where = ".".join(["root.diagnostics", *map(str, first["loc"])])
+        log.warning(
+            "%s: %s: %s; it is left out (empo diagnose measures again)",
+            summary,
+            where,
+            first["msg"],
+        )
+        return None
 
 
 @contextmanager

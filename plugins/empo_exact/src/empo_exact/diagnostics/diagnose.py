@@ -43,6 +43,7 @@ from empo_theory.diagnostics import (
     Threat,
     finite,
 )
+from empo_theory.parameters import CompleteTheory
 
 PENALTIES = (0.1, 0.0)
 """What a bit of deviation costs adversaries, in units of capability."""
@@ -210,15 +211,6 @@ class _Measurement:
         humans = []
         for human, x_h in self._place.values(result).X_h.items():
             bits = finite(individual_power(x_h))
-            against = [
-                Threat(
-                    adversary=adversary,
-                    penalty=penalty,
-                    **_guaranteed(bits, finite(individual_power(x))),
-                )
-                for (whom, adversary, penalty), x in threats.items()
-                if whom == human
-            ]
             humans.append(
                 HumanPower(
                     human=human,
@@ -226,21 +218,19 @@ class _Measurement:
                     bits=bits,
                     maximum=math.log2(goal_weights(result, human).sum()),
                     has_others=len(self._spec.humans) > 1,
-                    alone=alone
-                    and Remainder(**_remaining(bits, finite(individual_power(alone.X_h[human])))),
-                    threats=against,
-                    canonical=canonical and canonical[human],
+                    alone=None if alone is None else _remainder(bits, alone.X_h[human]),
+                    threats=[
+                        _threat(bits, x, adversary, penalty)
+                        for (of, adversary, penalty), x in threats.items()
+                        if of == human
+                    ],
+                    canonical=None if canonical is None else canonical[human],
                 )
             )
-        theory = result.params.theory
         return PowerFindings(
             humans=humans,
             robots=len(self._spec.robots),
-            alone=alone
-            and Alone(
-                P=finite(aggregate_power(alone.U_r, theory.eta)),
-                L=finite(long_term_power(float(alone.norms[-1]), theory.rho)),
-            ),
+            alone=None if alone is None else _alone(alone, result.params.theory),
             coalitions=coalitions,
             reserve=reserve,
             left_out=self._left_out,
@@ -334,17 +324,25 @@ class _Measurement:
         return goals
 
 
-def _remaining(before: float | None, bits: float | None) -> dict[str, float | None]:
-    """What is left of a power, and what is lost."""
-    lost = None if before is None or bits is None else before - bits
-    return {"bits": bits, "lost": lost}
+def _remainder(before: float | None, x_h: float) -> Remainder:
+    """What is left of a power, by X_h."""
+    bits = finite(individual_power(x_h))
+    return Remainder(bits=bits, lost=None if before is None or bits is None else before - bits)
 
 
-def _guaranteed(before: float | None, bits: float | None) -> dict[str, float | None]:
+def _threat(before: float | None, x_h: float, adversary: Adversary, penalty: float) -> Threat:
     """The same against adversaries, who add no power, if rounding might."""
-    remaining = _remaining(before, bits)
-    lost = remaining["lost"]
-    return remaining | {"lost": None if lost is None else max(0.0, lost)}
+    left = _remainder(before, x_h)
+    lost = None if left.lost is None else max(0.0, left.lost)
+    return Threat(adversary=adversary, penalty=penalty, bits=left.bits, lost=lost)
+
+
+def _alone(values: StateValues, theory: CompleteTheory) -> Alone:
+    """Aggregate and long-term power without robots."""
+    return Alone(
+        P=finite(aggregate_power(values.U_r, theory.eta)),
+        L=finite(long_term_power(float(values.norms[-1]), theory.rho)),
+    )
 
 
 def goal_weights(solution: Solution, human: int) -> Float64[np.ndarray, " goal"]:
