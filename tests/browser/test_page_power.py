@@ -18,8 +18,8 @@ PANEL = "() => document.getElementById('panel').innerText"
 def test_the_view_has_a_line_for_each_human_and_all_sentences(
     open_page: Open, tmp_path: Path
 ) -> None:
-    params = ExactParams.model_validate({"preset": "paper", "keep": "all"})
-    solved = solved_page(world_of("multigrid/personal_goals", max_steps=4), params, tmp_path)
+    params = ExactParams.model_validate({"keep": "all"})
+    solved = solved_page(world_of("table/resource_split"), params, tmp_path)
     result = solved.result
     result.diagnostics = diagnose(result)
     inspection = replace(solved.inspection, power=result.diagnostics)
