@@ -91,7 +91,7 @@ def test_phase_1_as_a_prior_counts_presence_too(robot_model: str) -> None:
     prior = ExactPrior(PriorParams.model_validate({"theory": theory}), world)
     rows = solved.reachable_states(2)
     policy = prior.policy(rows, torch.full((len(rows),), 2))
-    expected = solved.policies_of(rows, 2, lambda found: found.pi_h)
+    expected = solved.policies_of(rows, 2, lambda policies: policies.pi_h)
     np.testing.assert_allclose(policy.numpy(), expected, rtol=1e-12)
     given = solve(
         world,

@@ -65,7 +65,7 @@ def _bits_rows(results: Results, names: Sequence[str]) -> Iterator[tuple[str, ..
     """What later groups have more than the first, of each power in bits at the start."""
     for key, values in results.items():
         power = key.removeprefix(BITS)
-        if power == key or power.startswith("most") or names[0] not in values:
+        if power == key or power.startswith("maximum") or names[0] not in values:
             continue
         first = values[names[0]][0]
         differences = (

@@ -75,9 +75,11 @@ def _restricted(graph: StateGraph, chosen: dict[int, int]) -> StateGraph:
         replace(agent, actions=(agent.actions[chosen[i]],)) if i in chosen else agent
         for i, agent in enumerate(spec.agents)
     )
-    kept = _kept(spec, chosen)
-    begin = graph.offsets[:-1].reshape(-1, spec.num_joint_actions)[:, kept].astype(np.int64).ravel()
-    end = graph.offsets[1:].reshape(-1, spec.num_joint_actions)[:, kept].astype(np.int64).ravel()
+    joint = _joint_actions(spec, chosen)
+    begin = (
+        graph.offsets[:-1].reshape(-1, spec.num_joint_actions)[:, joint].astype(np.int64).ravel()
+    )
+    end = graph.offsets[1:].reshape(-1, spec.num_joint_actions)[:, joint].astype(np.int64).ravel()
     length = end - begin
     offsets = np.concatenate([[0], np.cumsum(length)])
     items = np.repeat(begin - offsets[:-1], length) + np.arange(offsets[-1])
@@ -90,11 +92,11 @@ def _restricted(graph: StateGraph, chosen: dict[int, int]) -> StateGraph:
     )
 
 
-def _kept(spec: WorldSpec, chosen: dict[int, int]) -> Int64[np.ndarray, " joint"]:
+def _joint_actions(spec: WorldSpec, chosen: dict[int, int]) -> Int64[np.ndarray, " joint"]:
     """The joint actions in which some agents do what is chosen for them, ascending."""
     joint = np.arange(spec.num_joint_actions)
     is_kept = np.ones(len(joint), np.bool_)
     for agent, action in chosen.items():
         is_kept &= joint // spec.strides[agent] % spec.num_actions[agent] == action
-    kept: Int64[np.ndarray, " joint"] = np.flatnonzero(is_kept)
-    return kept
+    chosen_joint: Int64[np.ndarray, " joint"] = np.flatnonzero(is_kept)
+    return chosen_joint

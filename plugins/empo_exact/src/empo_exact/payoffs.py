@@ -170,7 +170,7 @@ class Payoffs:
 
     def forget_range(self) -> None:
         """Norms of another size will be written to all rows."""
-        self._scale, self._least, self._most = 0.0, np.inf, 0.0
+        self._scale, self._lowest, self._highest = 0.0, np.inf, 0.0
 
     def renew(
         self,
@@ -264,21 +264,23 @@ class Payoffs:
         """Write the powers of the norms of some rows, and note how large these are."""
         norms = self.norms[rows].ravel()
         # NaN, of states whose values are not known, is left out; nothing reads it.
-        least = float(np.fmin.reduce(norms, initial=np.inf))
-        most = float(np.fmax.reduce(norms, initial=0.0))
+        lowest = float(np.fmin.reduce(norms, initial=np.inf))
+        highest = float(np.fmax.reduce(norms, initial=0.0))
         with self._lock:
-            if not self._scale and 0 < most < np.inf:
+            if not self._scale and 0 < highest < np.inf:
                 # A power of 2, so that numbers are the same whatever it is.
-                self._scale = 2.0 ** round(np.log2(most))
-            self._least, self._most = min(least, self._least), max(most, self._most)
+                self._scale = 2.0 ** round(np.log2(highest))
+            self._lowest, self._highest = min(lowest, self._lowest), max(highest, self._highest)
         write_powers(self.norms, self._scale or 1.0, rows, self.powers)
 
     @property
     def common_scale(self) -> float:
         """What ``powers`` are divided by; 0 where they leave the range of floats."""
-        if not self._scale or not self._least > 0:
+        if not self._scale or not self._lowest > 0:
             return 0.0
-        orders = self.problem.rho * np.log([self._scale / self._least, self._most / self._scale])
+        orders = self.problem.rho * np.log(
+            [self._scale / self._lowest, self._highest / self._scale]
+        )
         return self._scale if max(orders) < np.log(LARGE) else 0.0
 
     def read_by(self, worker: int) -> tuple[GoalPayoffs, GoalPayoffs]:

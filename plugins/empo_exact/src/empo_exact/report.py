@@ -70,7 +70,7 @@ def root_data(solution: Solution) -> dict[str, JsonValue]:
         "X_h": {str(human): x for human, x in root.X_h.items()},
         "bits": {
             "I_h": _by_human(solution, bits.individual),
-            "most": _by_human(solution, bits.most),
+            "maximum": _by_human(solution, bits.maximum),
             "P": _finite(bits.aggregate),
             "equal_power": _finite(bits.equal),
             "L": _finite(bits.long_term),
@@ -115,13 +115,15 @@ def _values(solution: Solution, root: StateValues) -> Table:
     table.add_row("V_r  robot's value", f"{root.V_r:.6g}")
     table.add_row("U_r  intrinsic reward", f"{root.U_r:.6g}")
     bits, rho = solution.bits(root), solution.problem.rho
-    for (human, power), own, most in zip(root.X_h.items(), bits.individual, bits.most, strict=True):
+    for (human, power), in_bits, limit in zip(
+        root.X_h.items(), bits.individual, bits.maximum, strict=True
+    ):
         name = solution.spec.agents[human].name
         mark = "" if _counts(solution, human) else ", not counted"
-        of_most = f"({own:+.3f} of {most:.3f} bits{mark})"
+        of_most = f"({in_bits:+.3f} of {limit:.3f} bits{mark})"
         table.add_row(f"X_h  power of {name}", f"{power:.6g}  {of_most}")
-    each = f"  (as if each had {bits.equal:+.3f})" if len(root.X_h) > 1 else ""
-    table.add_row("P    power of all", f"{bits.aggregate:+.3f} bits{each}")
+    alike = f"  (as if each had {bits.equal:+.3f})" if len(root.X_h) > 1 else ""
+    table.add_row("P    power of all", f"{bits.aggregate:+.3f} bits{alike}")
     share = f"  ({bits.long_term / rho:+.3f} per rho)" if rho > 1 else ""
     table.add_row("L    long-term power", f"{bits.long_term:+.3f} bits{share}")
     return table

@@ -139,8 +139,8 @@ def sum_powers(
         for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
             code, after = np.int64(game.code[item]), np.uint32(game.successor[item])
             scale = max(scale, moments.discount[code] * norms[after, rho - 1])
-    most = 0 if moments.is_uniform else rho
-    for i in range(most + 1):
+    highest = 0 if moments.is_uniform else rho
+    for i in range(highest + 1):
         s.accruals[robot, i] = 0.0
         for order in range(rho):
             s.sums[robot, i, order] = 0.0
@@ -158,10 +158,10 @@ def sum_powers(
                 for _ in range(order + 1):
                     power *= factor
                 s.sums[robot, 0, order] += power
-                for i in range(1, min(most, rho - order - 1) + 1):
+                for i in range(1, min(highest, rho - order - 1) + 1):
                     power *= moments.accrual[code]
                     s.sums[robot, i, order] += power
-            for i in range(1, most + 1):
+            for i in range(1, highest + 1):
                 likely *= moments.accrual[code]
                 s.accruals[robot, i] += likely
     s.scale[robot], s.highest[robot] = scale, s.sums[robot, 0, rho - 1]

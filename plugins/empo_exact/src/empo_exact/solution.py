@@ -403,11 +403,8 @@ class Solution(SolvedWorld):
     def _payoffs(self, time: int) -> Payoffs:
         """What reaching a state pays one step after ``time``."""
         after = 0 if self.horizon is None else time + 1
-        return Payoffs.of(
-            self.problem,
-            self._values_after(after),
-            self.failed and self.failed._values_after(after),
-        )
+        failed = None if self.failed is None else self.failed._values_after(after)
+        return Payoffs.of(self.problem, self._values_after(after), failed)
 
     def _values_after(self, time: int) -> Values:
         """The values at a time, which may be the horizon."""

@@ -171,7 +171,7 @@ def solve(
     seconds.total = clock.perf_counter() - begin
     if unfolding:
         return unfolding.result(problem, store, request, seconds)
-    solved = failed and Solution(failed.problem, failed.store)
+    solved = None if failed is None else Solution(failed.problem, failed.store)
     return ExactResult(problem, store, params, seconds, seed, failed=solved)
 
 
@@ -186,7 +186,9 @@ def failed_sweeps(
     """
     failed = failed_problem(problem, params.defunct)
     is_likely = params.defunct.rate > 0
-    return FailedSweeps(failed, store.beside("failed"), seconds, problem.graph, is_likely=is_likely)
+    return FailedSweeps(
+        failed, store.sibling("failed"), seconds, problem.graph, is_likely=is_likely
+    )
 
 
 def solve_alone(result: ExactResult) -> Solution:

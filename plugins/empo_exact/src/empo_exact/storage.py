@@ -190,7 +190,7 @@ def _store(arrays: Arrays, metadata: _Metadata, directory: Path, kind: str) -> V
     folder, digest = metadata.values
     store = ValueStore("disk", directory / folder, digest)
     if kind == "failed":
-        store = store.beside(kind)
+        store = store.sibling(kind)
     last = max(metadata.times)
     if store.recover(last) != min(metadata.times):
         raise StorageError(f"the values of {last + 1} times are not in {directory / folder}")

@@ -70,11 +70,11 @@ def terminal_values(problem: Problem, size: int) -> Values:
         values.v_r[:] = problem.theory.terminal_value
         values.norms[:] = -problem.theory.terminal_value
         return values
-    order, most = np.arange(size, dtype=np.int32), problem.block
-    policies = empty_policies(problem, min(size, most) if problem.has_phase2 else 0)
+    order, at_once = np.arange(size, dtype=np.int32), problem.block
+    policies = empty_policies(problem, min(size, at_once) if problem.has_phase2 else 0)
     values.v_m[:] = problem.game.achieved[:size]
-    for first in range(0, size if problem.has_phase2 else 0, most):
-        block = Block(order, first, min(first + most, size))
+    for first in range(0, size if problem.has_phase2 else 0, at_once):
+        block = Block(order, first, min(first + at_once, size))
         write_ends(problem.game, problem.theory_at(0), block, values, policies)
     return values
 

@@ -53,17 +53,17 @@ def warning_at(
     """
     theory, row = params.theory, torch.from_numpy(terminal)
     best, discount = best_reward(world, theory, params.counts), -float(np.log(theory.gamma_r))
-    least = reward_weight(discount, durations[0], theory.accrual)
+    weight = reward_weight(discount, durations[0], theory.accrual)
     if theory.counting == "arrival":
-        return warning_of(world, row, theory.terminal_value, best * least)
+        return warning_of(world, row, theory.terminal_value, best * weight)
     horizon = world.spec.horizon
     if horizon is not None and time >= horizon:
         return None
     # Who goes on counts U_r here, and once more at least.
-    least += theory.gamma_r ** durations[1] * reward_weight(discount, 1.0, theory.accrual)
+    weight += theory.gamma_r ** durations[1] * reward_weight(discount, 1.0, theory.accrual)
     value = end_weight(theory, None if horizon is None else horizon - time)
     value *= end_reward(world, row, params)
-    return early_end_warning(world, row, value, best * least)
+    return early_end_warning(world, row, value, best * weight)
 
 
 def end_reward(world: WorldModel, terminal: Tensor, params: ExactParams) -> float:

@@ -48,7 +48,7 @@ class ValueStore:
         self._digest = digest
         self._values: dict[int, Values] = {}
 
-    def beside(self, name: str) -> ValueStore:
+    def sibling(self, name: str) -> ValueStore:
         """An empty store that keeps as much, on disk in a folder of this name within this one's."""
         directory = None if self._directory is None else self._directory / name
         return ValueStore(self.keep, directory, self._digest)

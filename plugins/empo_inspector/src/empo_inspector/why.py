@@ -191,8 +191,8 @@ def _bits_after(
     )
     bits = step.reward(step.next_v_e(time)[states])[0].log2()
     # What is not led to does not count, whatever it is.
-    each = torch.where(mass[:, :, None] > 0, mass[:, :, None] * bits[:, None], 0.0)
-    mean: Float64[np.ndarray, "2 human"] = each.sum(0).numpy()
+    weighted = torch.where(mass[:, :, None] > 0, mass[:, :, None] * bits[:, None], 0.0)
+    mean: Float64[np.ndarray, "2 human"] = weighted.sum(0).numpy()
     return mean
 
 

@@ -49,14 +49,14 @@ class Bits:
 
     Attributes:
         individual: I_h of each human.
-        most: The most that I_h could be: all goals attained for certain.
+        maximum: The most that I_h could be: all goals attained for certain.
         aggregate: P.
         equal: The equal-power equivalent of P.
         long_term: L.
     """
 
     individual: tuple[float, ...]
-    most: tuple[float, ...]
+    maximum: tuple[float, ...]
     aggregate: float
     equal: float
     long_term: float
@@ -83,7 +83,7 @@ def bits_of(
     is_weighted = theory.x_agg == "weighted"
     return Bits(
         individual=tuple(map(individual_power, x_h)),
-        most=tuple(_log2(sum(of) if is_weighted else float(len(of))) for of in weights),
+        maximum=tuple(_log2(sum(of) if is_weighted else float(len(of))) for of in weights),
         aggregate=aggregate_power(u_r, theory.eta),
         equal=equal_power(u_r, theory, counted),
         long_term=long_term_power(norm, theory.rho),

@@ -33,6 +33,10 @@ Believed = Callable[[State, int, int], Sequence[tuple[float, Sequence[int]]]]
 
 One action is there for each agent, -1 for the human itself and for robots.
 """
+EXPECTED: dict[str, Callable[[Sequence[float]], float]] = {
+    "pessimistic": min, "optimistic": max, "even": mean,
+}  # fmt: skip
+"""What humans expect of robots in (1), by the payoffs of what these may do."""
 TIE = 1e-12
 """Values that differ from the best by no more, relative to values above 1, are best, too."""
 
@@ -157,7 +161,7 @@ class Reference:
         pi_r = None if self._robots is None else self._robot_policy(self._robots.policy(row, time))
         may = self._only or [a_r for a_r, _ in profiles({r: even[r] for r in spec.robots})]
         robots = pi_r or may
-        expected = {"pessimistic": min, "optimistic": max, "even": mean}[theory.robot_model]
+        expected = EXPECTED[theory.robot_model]
         v_m, pi_h = dict[int, float](), dict[int, Policy]()
         for g, goal in enumerate(spec.goals):
             h = goal.human
@@ -253,7 +257,8 @@ class Reference:
         working = self.at(state, left)
         if self._failed is None:
             return working
-        failed, chance = self._failed.at(state, left), 1 - (1 - self._rate) ** d  # (F)
+        failed = self._failed.at(state, left)
+        chance: float = 1 - (1 - self._rate) ** d  # (F)
 
         def mixed(value: float, other: float) -> float:
             return (1 - chance) * value + chance * other
