@@ -152,6 +152,14 @@ def test_values_of_all_times_are_needed() -> None:
         diagnose(result)
 
 
+def test_more_ram_than_there_is_is_refused() -> None:
+    result = solved(fair_table("gate"), preset="fair")
+    limited = result.params.compute.model_copy(update={"ram_limit_gb": 1e-6})
+    result.params = result.params.model_copy(update={"compute": limited})
+    with pytest.raises(SolveError, match="RAM"):
+        diagnose(result)
+
+
 def test_a_null_action_that_is_not_everywhere_leaves_out_what_needs_it() -> None:
     table = fair_table("lottery")  # The robot can gamble at the start only.
     result = solved(table, preset="fair", defunct={"null_action": "a1"})

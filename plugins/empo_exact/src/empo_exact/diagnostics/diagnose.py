@@ -14,6 +14,7 @@ from empo_core.errors import ConfigError, SolveError
 from empo_core.protocols import Tracker
 from empo_core.stages import stage
 from empo_core.types import WorldSpec
+from empo_exact import ram
 from empo_exact.diagnostics.canonical import canonical_powers
 from empo_exact.diagnostics.coalitions import (
     CommonGoal,
@@ -49,6 +50,8 @@ PENALTIES = (0.1, 0.0)
 """What a bit of deviation costs adversaries, in units of capability."""
 MOST_BY_DEFAULT = 8
 """Humans up to whose number a run is diagnosed where nobody says what to measure."""
+MOST_WORK = 2_000_000_000
+"""Values of successors, of all goals and times, that are read by default: some ten seconds."""
 BY_DEFAULT: tuple[Diagnostic, ...] = ("alone", "vulnerability", "domination")
 
 Finding = TypeVar("Finding")
@@ -181,6 +184,12 @@ class Place:
         return solution.at_start() if self.is_start else solution.at(self.states[0], self.time)
 
 
+def takes_seconds(result: ExactResult) -> bool:
+    """Whether the first three diagnostics take seconds, and no minutes."""
+    graph = result.graph
+    return graph.num_transitions * len(graph.spec.goals) * (result.horizon or 1) <= MOST_WORK
+
+
 class _Measurement:
     """Findings in the making."""
 
@@ -269,7 +278,9 @@ class _Measurement:
         quantities += [quantity for _, *both in joint for quantity in both]
         if not quantities:
             return {}, None
-        sweep = Sweep(self._result.problem, layers_of(self._result))
+        layers = layers_of(self._result)
+        self._refuse_beyond_ram(len(layers), quantities)
+        sweep = Sweep(self._result.problem, layers)
         numbers = sweep.at(quantities, place.states, place.time)
         threats = {
             case: float(
@@ -284,6 +295,17 @@ class _Measurement:
         for members, *_ in joint:
             capability[members], best[members] = next(of_coalitions), next(of_coalitions)
         return threats, coalition_powers(spec, goals, capability, best, place.chance, theory.zeta)
+
+    def _refuse_beyond_ram(self, layers: int, quantities: Sequence[Quantity]) -> None:
+        """Refuse quantities that need more RAM than there is, at two times at once."""
+        size = 2 * 8 * layers * sum(quantity.achieved.size for quantity in quantities)
+        limit = ram.limit(self._result.params)
+        if ram.used_bytes() + size > limit:
+            raise SolveError(
+                f"diagnostics need another {size / ram.GIB:.1f} GiB of RAM, and the limit is "
+                f"{limit / ram.GIB:.1f} GiB in all: measure fewer at a time with "
+                "empo diagnose RUN --measure NAME, or leave diagnostics out"
+            )
 
     def _cases(self) -> list[Case]:
         adversaries: list[Adversary] = []
