@@ -73,6 +73,11 @@ WORLDS = {
         {"max_steps": 5},
         {"preset": "paper", "theory": {"eta": 1.0, "xi": 2.0, "robot_model": "optimistic"}},
     ),
+    "presence": (
+        "multigrid/two_robots",
+        {"max_steps": 3},
+        {"preset": "fair", "theory": {"robot_model": "even", "early_end": "absorb"}},
+    ),
     "two robots": (
         "multigrid/two_robots",
         {"max_steps": 3},

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXACT = ROOT / "plugins" / "empo_exact" / "tests"
 NUMBERS = Path(__file__).with_name("test_reference_numbers.py")
+FAIR = Path(__file__).with_name("test_fair_reference.py")
 GAMES = [EXACT / "test_random_games.py", EXACT / "test_options.py"]
 
 
@@ -21,6 +22,7 @@ GAMES = [EXACT / "test_random_games.py", EXACT / "test_options.py"]
         pytest.param([EXACT / "test_simd.py"], "simd", id="instructions"),
         # Nearly all of them is compiling.
         pytest.param([NUMBERS], "golden", id="golden numbers", marks=pytest.mark.slow),
+        pytest.param([FAIR], "powers", id="fair objective", marks=pytest.mark.slow),
         pytest.param(
             GAMES,
             "moderate or habit or optimistic or three",

@@ -278,6 +278,21 @@ def test_a_human_who_can_attain_everything_changes_no_power_of_all(
     assert powers[1] == pytest.approx(powers[0], abs=1e-8)
 
 
+@COVERED
+@given(seed=st.integers(0, 10**6), gamma_h=st.sampled_from([1.0, 0.9]))
+def test_an_action_more_takes_no_power_from_a_rational_human_by_itself(
+    seed: int, gamma_h: float
+) -> None:
+    shape = Shape(5, ("human", "robot"), (3, 1), 3, timed=False, masked=False)
+    more = random_table(shape, seed)
+    fewer = tuple({p: items for p, items in found.items() if p[0] < 2} for found in more.outcomes)
+    less = Table(**{**vars(more), "outcomes": fewer})
+    theory = CompleteTheory(counting="presence", beta_h="inf", gamma_h=gamma_h, gamma_r=0.9)
+    few, many = (solved(table, theory).at(0) for table in (less, more))
+    assert (many.V_e >= few.V_e - 1e-12).all()
+    assert aggregate_power(many.U_r, 1.0) >= aggregate_power(few.U_r, 1.0) - 1e-12
+
+
 @pytest.mark.parametrize(("beta_r", "rho"), [(3.0, 2), (0.5, 7), (2.0, 16)])
 def test_risk_only_sharpens_where_what_follows_is_certain(beta_r: float, rho: int) -> None:
     shape = Shape(5, ("human", "robot"), (1, 3), 1, timed=False, masked=False)
