@@ -75,6 +75,7 @@ COLUMNS: list[list[dict[str, Any]]] = [
 OPTIONS: dict[str, dict[str, Any]] = {
     "rollouts": {"rollouts": 1},
     "inspector": {"inspector": True},
+    "diagnostics": {"diagnostics": ["alone"]},
     "count_unrolled": {"count_unrolled": True},
     "checkpoint_s": {"compute": {"checkpoint_s": 1.0}},
 }

@@ -164,7 +164,7 @@ class FairReference:
         presence = params.counting == "presence"
         if self.is_over(s, left):
             c = {g: float(presence and self.is_in(s, g)) for g in goals}
-            x, u = self._powers(c)
+            x, u = self.powers(c)
             y = self._end(u, left) if presence else -params.terminal_value
             return Values(c, {}, c, x, u, {}, {}, [y**k for k in range(params.rho + 1)])
 
@@ -230,7 +230,7 @@ class FairReference:
             )
             if presence and self.is_in(s, g):
                 c[g] = 1.0
-        x, u = self._powers(c)
+        x, u = self.powers(c)
         moments = [
             sum(
                 pi_r[reply] * p * math.comb(k, j) * (self.accrued(d) * u) ** (k - j)
@@ -263,7 +263,7 @@ class FairReference:
             for g in self.goals_of(h)
         )
 
-    def _powers(self, c: Mapping[int, float]) -> tuple[dict[int, float], float]:
+    def powers(self, c: Mapping[int, float]) -> tuple[dict[int, float], float]:
         """X_h of each human, and u, which is -U_r."""
         x = {h: self.power(h, c) for h in self.humans}
         counted = [x[h] for h in self.params.counts or self.humans]
@@ -446,6 +446,30 @@ class Diagnostics:
                     factor = math.factorial(k) * math.factorial(n - k - 1) / math.factorial(n)
                     shares[h] += factor * (v[tuple(sorted((*coalition, h)))] - v[coalition])
         return shares
+
+
+def unaware_power(knowing: FairReference, unaware: FairReference) -> float:
+    """P at the start where humans act as in one game, and robots as in another."""
+
+    @cache
+    def value(s: int, left: int | None, is_working: bool, g: int) -> float:
+        presence = knowing.params.counting == "presence"
+        if presence and knowing.is_in(s, g):
+            return 1.0
+        if knowing.is_over(s, left):
+            return 0.0
+        here, h = knowing.at(s, left, is_working), knowing.table.goals[g][0]
+        pi_r = unaware.at(s, left, is_working).pi_r
+        return sum(
+            chance * share * p * knowing.capability(to, g, d, value(to, steps, layer, g))
+            for joint, chance in knowing.profiles(knowing.average(here.pi_h) | {h: here.pi_h[g]})
+            for reply, share in knowing.with_replies(pi_r)
+            for p, d, to, steps, layer in knowing.after(s, joint | reply, left, is_working)
+        )
+
+    table = knowing.table
+    c = {g: value(table.start, table.horizon, True, g) for g in range(len(table.goals))}
+    return -math.log2(knowing.powers(c)[1]) / knowing.params.eta
 
 
 class Step(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fair_cases import ONE, any_params, as_config, shared_game
 from fair_games import fair_table, games, reference_numbers
-from fair_reference import Diagnostics, Fair, FairReference
+from fair_reference import Diagnostics, Fair, FairReference, unaware_power
 from pydantic import ValidationError
 from random_games import Shape, Table, TableWorld, random_table
 
@@ -139,6 +139,34 @@ def test_diagnostics_have_the_properties_of_their_definitions(seed: int) -> None
     )
 
 
+@pytest.mark.parametrize("seed", range(200, 220))
+def test_the_reserve_check_equals_the_plain_reference(seed: int) -> None:
+    rng = random.Random(seed)
+    table = shared_game(rng)
+    params = replace(any_params(rng, table), nu=0.0)
+    if params.x_agg == "sum":  # The further goal weighs something against goals that weigh 1.
+        table = replace(table, goals=tuple((h, 1.0, states) for h, _, states in table.goals))
+    states = frozenset(rng.sample(range(len(table.outcomes)), 2))
+    result = solved(table, **as_config(params))
+    rows = [TableWorld(table).row(s) for s in states]
+    within = [list(row) for row in rows if result.find_rows(np.array([row]))[0] >= 0]
+    if not within:
+        return
+    check = diagnose(result, ["reserve"], reserve_states=StateSet(rows=within)).reserve
+    assert check is not None
+    unaware = FairReference(table, params)
+    for line in check.weights:
+        further = []
+        for h in unaware.humans:
+            weights = [table.goals[g][1] for g in unaware.goals_of(h)]
+            further.append((h, line.weight * sum(weights) / len(weights), states))
+        goals = (*table.goals, *further)
+        knowing = FairReference(replace(table, goals=goals), replace(params, x_agg="weighted"))
+        power = knowing.aggregate_power(knowing.start())
+        lost = (power - unaware_power(knowing, unaware)) / params.xi
+        assert line.lost == pytest.approx(lost, rel=1e-9, abs=1e-11)
+
+
 def test_five_humans_have_too_many_coalitions() -> None:
     shape = Shape(3, ("human",) * 5 + ("robot",), (2,) * 6, 1, timed=False, masked=False)
     result = solved(random_table(shape, 1), theory={"counting": "presence"})
@@ -149,6 +177,14 @@ def test_five_humans_have_too_many_coalitions() -> None:
 def test_values_of_all_times_are_needed() -> None:
     result = solved(fair_table("backstop"), preset="fair", keep="none")
     with pytest.raises(SolveError, match=r"algorithm\.params\.keep"):
+        diagnose(result)
+
+
+def test_more_ram_than_there_is_is_refused() -> None:
+    result = solved(fair_table("gate"), preset="fair")
+    limited = result.params.compute.model_copy(update={"ram_limit_gb": 1e-6})
+    result.params = result.params.model_copy(update={"compute": limited})
+    with pytest.raises(SolveError, match="RAM"):
         diagnose(result)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, ValidationError
 
-from empo_core.errors import ConfigError, StorageError
+from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
 from empo_core.runs.atomic import read_json
 from empo_core.runs.directory import RESULTS, SUMMARY
@@ -21,6 +21,7 @@ from empo_exact.diagnostics.diagnose import (
     has_all_times,
     names_of,
     refuse_unsuitable,
+    takes_seconds,
 )
 from empo_exact.inspection import opaque
 from empo_exact.plugin import ExactParams
@@ -162,13 +163,20 @@ class Exact(Algorithm):
 
     def _diagnose(self, result: ExactResult, context: RunContext) -> None:
         """Measure who holds the power, where the values of all times were kept."""
-        names = names_of(result.spec, self._params.diagnostics)
-        if names and has_all_times(result):
+        chosen = self._params.diagnostics
+        names = names_of(result.spec, chosen)
+        if not names or (chosen is None and not takes_seconds(result)):
+            return
+        if not has_all_times(result):
+            if chosen:
+                log.warning(
+                    "no diagnostics: they need the values of all times; set keep to all or disk"
+                )
+            return
+        try:
             result.diagnostics = diagnose(result, names, tracker=context.tracker, is_strict=False)
-        elif self._params.diagnostics:
-            log.warning(
-                "no diagnostics: they need the values of all times; set keep to all or disk"
-            )
+        except SolveError as error:  # The solution is worth as much without.
+            log.warning("no diagnostics: %s", error)
 
     def _forecast_of(self, world: WorldModel) -> Forecast:
         from empo_exact.forecast import Forecast
@@ -208,10 +216,9 @@ class Exact(Algorithm):
 
 
 def saved_findings(summary: Path) -> PowerFindings | None:
-    """Who holds the power, as the summary of a run has it; None where that was not measured.
+    """Who holds the power, as the summary of a run has it; None where it does not, or no longer.
 
-    Raises:
-        StorageError: if the summary is damaged.
+    A run is worth as much without: what cannot be read is a warning.
     """
     data = read_json(summary) if summary.is_file() else {}
     root = data.get("root") if isinstance(data, dict) else None
@@ -222,8 +229,14 @@ def saved_findings(summary: Path) -> PowerFindings | None:
         return PowerFindings.of(measured)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise StorageError(f"{summary}: root.diagnostics.{where}: {first['msg']}") from error
+        where = ".".join(["root.diagnostics", *map(str, first["loc"])])
+        log.warning(
+            "%s: %s: %s; it is left out (empo diagnose measures again)",
+            summary,
+            where,
+            first["msg"],
+        )
+        return None
 
 
 @contextmanager

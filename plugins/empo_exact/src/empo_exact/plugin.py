@@ -233,7 +233,7 @@ class ExactParams(PriorParams):
         "robots; vulnerability, domination: against other humans, or robots, who do their worst; "
         "coalitions: together, of up to four humans; reserve: whether a further goal would change "
         "what robots do; canonical: with every state as a goal. null means the first three, for up "
-        "to eight humans, where the values of all times are kept.",
+        "to eight humans, where that takes seconds and the values of all times are kept.",
     )
     coalition_goals: dict[str, StateSet] | None = Field(
         None,

@@ -9,7 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from empo_core.tables import bar, report_table
-from empo_theory.diagnostics import Coalitions, HumanPower, PowerFindings, Remainder, ReserveCheck
+from empo_theory.diagnostics import (
+    Coalitions,
+    HumanPower,
+    PowerFindings,
+    Remainder,
+    ReserveCheck,
+    Threat,
+)
 
 NOTHING = "nothing"
 """Stands for the logarithm of 0: no goal is attained."""
@@ -30,15 +37,15 @@ def power_tables(findings: PowerFindings) -> Iterator[RenderableType]:
 
 
 def _humans(humans: Sequence[HumanPower]) -> Table:
-    """A line for each human, and a column for each case that was measured."""
+    """A line for each human, and a column for each case that was measured and could differ."""
     first = humans[0]
     columns = ["human", "I_h", "", "of at most"]
     columns += ["alone"] if first.alone is not None else []
-    columns += [f"{threat.adversary} λ={threat.penalty:g}" for threat in first.threats]
+    columns += [f"{threat.adversary} λ={threat.penalty:g}" for threat in _threats(first)]
     columns += ["every state"] if first.canonical is not None else []
     table = report_table("Who holds the power, in bits", *columns, texts=("",))
     for human in humans:
-        cases: list[Remainder] = [*([human.alone] if human.alone else []), *human.threats]
+        cases: list[Remainder] = [*([human.alone] if human.alone else []), *_threats(human)]
         canonical = [human.canonical.bits] if human.canonical else []
         share = 0.0 if human.bits is None else 2 ** (human.bits - human.maximum)
         table.add_row(
@@ -50,6 +57,11 @@ def _humans(humans: Sequence[HumanPower]) -> Table:
             *map(_bits, canonical),
         )
     return table
+
+
+def _threats(human: HumanPower) -> list[Threat]:
+    """The threats, without those of other humans where there are none."""
+    return [threat for threat in human.threats if human.has_others or threat.adversary != "others"]
 
 
 def _coalitions(measured: Coalitions) -> Table:

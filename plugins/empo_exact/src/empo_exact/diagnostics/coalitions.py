@@ -121,7 +121,8 @@ class JointCapability:
     ) -> Float64[np.ndarray, "state column"]:
         """See ``sweep.Quantity``."""
         if self._is_best:  # Joint actions that are not available lead nowhere: they are worth 0.
-            return outcomes.max(1)
+            best: Float64[np.ndarray, "state column"] = outcomes.max(1)
+            return best
         columns = range(outcomes.shape[2])
         pursuing = [
             joint_chances(

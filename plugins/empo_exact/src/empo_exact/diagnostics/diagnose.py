@@ -14,6 +14,7 @@ from empo_core.errors import ConfigError, SolveError
 from empo_core.protocols import Tracker
 from empo_core.stages import stage
 from empo_core.types import WorldSpec
+from empo_exact import ram
 from empo_exact.diagnostics.canonical import canonical_powers
 from empo_exact.diagnostics.coalitions import (
     CommonGoal,
@@ -43,11 +44,14 @@ from empo_theory.diagnostics import (
     Threat,
     finite,
 )
+from empo_theory.parameters import CompleteTheory
 
 PENALTIES = (0.1, 0.0)
 """What a bit of deviation costs adversaries, in units of capability."""
 MOST_BY_DEFAULT = 8
 """Humans up to whose number a run is diagnosed where nobody says what to measure."""
+MOST_WORK = 2_000_000_000
+"""Values of successors, of all goals and times, that are read by default: some ten seconds."""
 BY_DEFAULT: tuple[Diagnostic, ...] = ("alone", "vulnerability", "domination")
 
 Finding = TypeVar("Finding")
@@ -180,6 +184,12 @@ class Place:
         return solution.at_start() if self.is_start else solution.at(self.states[0], self.time)
 
 
+def takes_seconds(result: ExactResult) -> bool:
+    """Whether the first three diagnostics take seconds, and no minutes."""
+    graph = result.graph
+    return graph.num_transitions * len(graph.spec.goals) * (result.horizon or 1) <= MOST_WORK
+
+
 class _Measurement:
     """Findings in the making."""
 
@@ -210,15 +220,6 @@ class _Measurement:
         humans = []
         for human, x_h in self._place.values(result).X_h.items():
             bits = finite(individual_power(x_h))
-            against = [
-                Threat(
-                    adversary=adversary,
-                    penalty=penalty,
-                    **_guaranteed(bits, finite(individual_power(x))),
-                )
-                for (whom, adversary, penalty), x in threats.items()
-                if whom == human
-            ]
             humans.append(
                 HumanPower(
                     human=human,
@@ -226,21 +227,19 @@ class _Measurement:
                     bits=bits,
                     maximum=math.log2(goal_weights(result, human).sum()),
                     has_others=len(self._spec.humans) > 1,
-                    alone=alone
-                    and Remainder(**_remaining(bits, finite(individual_power(alone.X_h[human])))),
-                    threats=against,
-                    canonical=canonical and canonical[human],
+                    alone=None if alone is None else _remainder(bits, alone.X_h[human]),
+                    threats=[
+                        _threat(bits, x, adversary, penalty)
+                        for (of, adversary, penalty), x in threats.items()
+                        if of == human
+                    ],
+                    canonical=None if canonical is None else canonical[human],
                 )
             )
-        theory = result.params.theory
         return PowerFindings(
             humans=humans,
             robots=len(self._spec.robots),
-            alone=alone
-            and Alone(
-                P=finite(aggregate_power(alone.U_r, theory.eta)),
-                L=finite(long_term_power(float(alone.norms[-1]), theory.rho)),
-            ),
+            alone=None if alone is None else _alone(alone, result.params.theory),
             coalitions=coalitions,
             reserve=reserve,
             left_out=self._left_out,
@@ -279,7 +278,9 @@ class _Measurement:
         quantities += [quantity for _, *both in joint for quantity in both]
         if not quantities:
             return {}, None
-        sweep = Sweep(self._result.problem, layers_of(self._result))
+        layers = layers_of(self._result)
+        self._refuse_beyond_ram(len(layers), quantities)
+        sweep = Sweep(self._result.problem, layers)
         numbers = sweep.at(quantities, place.states, place.time)
         threats = {
             case: float(
@@ -294,6 +295,17 @@ class _Measurement:
         for members, *_ in joint:
             capability[members], best[members] = next(of_coalitions), next(of_coalitions)
         return threats, coalition_powers(spec, goals, capability, best, place.chance, theory.zeta)
+
+    def _refuse_beyond_ram(self, layers: int, quantities: Sequence[Quantity]) -> None:
+        """Refuse quantities that need more RAM than there is, at two times at once."""
+        size = 2 * 8 * layers * sum(quantity.achieved.size for quantity in quantities)
+        limit = ram.limit(self._result.params)
+        if ram.used_bytes() + size > limit:
+            raise SolveError(
+                f"diagnostics need another {size / ram.GIB:.1f} GiB of RAM, and the limit is "
+                f"{limit / ram.GIB:.1f} GiB in all: measure fewer at a time with "
+                "empo diagnose RUN --measure NAME, or leave diagnostics out"
+            )
 
     def _cases(self) -> list[Case]:
         adversaries: list[Adversary] = []
@@ -334,17 +346,25 @@ class _Measurement:
         return goals
 
 
-def _remaining(before: float | None, bits: float | None) -> dict[str, float | None]:
-    """What is left of a power, and what is lost."""
-    lost = None if before is None or bits is None else before - bits
-    return {"bits": bits, "lost": lost}
+def _remainder(before: float | None, x_h: float) -> Remainder:
+    """What is left of a power, by X_h."""
+    bits = finite(individual_power(x_h))
+    return Remainder(bits=bits, lost=None if before is None or bits is None else before - bits)
 
 
-def _guaranteed(before: float | None, bits: float | None) -> dict[str, float | None]:
+def _threat(before: float | None, x_h: float, adversary: Adversary, penalty: float) -> Threat:
     """The same against adversaries, who add no power, if rounding might."""
-    remaining = _remaining(before, bits)
-    lost = remaining["lost"]
-    return remaining | {"lost": None if lost is None else max(0.0, lost)}
+    left = _remainder(before, x_h)
+    lost = None if left.lost is None else max(0.0, left.lost)
+    return Threat(adversary=adversary, penalty=penalty, bits=left.bits, lost=lost)
+
+
+def _alone(values: StateValues, theory: CompleteTheory) -> Alone:
+    """Aggregate and long-term power without robots."""
+    return Alone(
+        P=finite(aggregate_power(values.U_r, theory.eta)),
+        L=finite(long_term_power(float(values.norms[-1]), theory.rho)),
+    )
 
 
 def goal_weights(solution: Solution, human: int) -> Float64[np.ndarray, " goal"]:

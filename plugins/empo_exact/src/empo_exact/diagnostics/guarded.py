@@ -93,7 +93,9 @@ class Guarded:
             return others
         if self._adversary == "robots":
             return robots
-        return (robots[:, :, None] * others[:, None]).reshape(len(others), -1)
+        product = robots[:, :, None] * others[:, None]
+        together: Shaped[np.ndarray, "state group"] = product.reshape(len(others), -1)
+        return together
 
 
 def soft_minimum(
@@ -114,8 +116,9 @@ def soft_minimum(
         penalty: Cost of a bit.
     """
     if math.isinf(penalty):
-        return np.einsum("sjc,sj->sc", values, chances)
-    lowest = np.where(may[:, :, None], values, np.inf).min(1)
+        mean: Float64[np.ndarray, "state column"] = np.einsum("sjc,sj->sc", values, chances)
+        return mean
+    lowest: Float64[np.ndarray, "state column"] = np.where(may[:, :, None], values, np.inf).min(1)
     if penalty == 0:
         return lowest
     scaled = np.where(may[:, :, None], values - lowest[:, None], 0.0) * (math.log(2) / penalty)

@@ -43,11 +43,12 @@ def reserve_check(
     """
     refuse_other_humans(result, "reserve")
     spec, achieved = result.spec, achieved_in(result.problem)
-    reserve = {
-        human: ~achieved[:, list(spec.goals_of(human))].any(1) if named is None else named
-        for human in spec.humans
-    }
-    reserve = {human: states for human, states in reserve.items() if states.any()}
+    reserve: dict[int, Bool[np.ndarray, " state"]] = {}
+    for human in spec.humans:
+        goals = achieved[:, list(spec.goals_of(human))]
+        states = ~np.logical_or.reduce(goals, axis=1) if named is None else named
+        if states.any():
+            reserve[human] = states
     if not reserve:
         return None
     return ReserveCheck(

@@ -61,5 +61,6 @@ def states_in(solution: Solution, states: StateSet, key: str) -> Bool[np.ndarray
         return is_in
     names = states.any_of or states.all_of or []
     columns = achieved[:, [goal.name in names for goal in spec.goals]]
-    chosen: Bool[np.ndarray, " state"] = columns.any(1) if states.any_of else columns.all(1)
+    reduced = np.logical_or if states.any_of else np.logical_and
+    chosen: Bool[np.ndarray, " state"] = reduced.reduce(columns, axis=1)
     return chosen

@@ -2,7 +2,7 @@
 
 function powerView() {
 	const {humans, coalitions, reserve, sentences} = m.header.power, [first] = humans, say = T.power;
-	const cases = (human) => [["I_h", human], ["alone", human.alone], ...human.threats.map((threat) => [`${threat.adversary}, λ ${short(threat.penalty)}`, threat]), ["every state", human.canonical]];
+	const cases = (human) => [["I_h", human], ["alone", human.alone], ...human.threats.filter(({adversary}) => human.has_others || adversary !== "others").map((threat) => [`${threat.adversary}, λ ${short(threat.penalty)}`, threat]), ["every state", human.canonical]];
 	const all = humans.flatMap((human) => cases(human).filter(([, found]) => found).map(([, {bits}]) => bits)).filter((bits) => bits !== null);
 	const low = min(0, ...all), high = max(...all, ...humans.map(({maximum}) => maximum));
 	const measured = cases(first).flatMap(([head, found], i) => found ? [[head, (human) => inBits(cases(human)[i][1].bits, low, high)]] : []);
