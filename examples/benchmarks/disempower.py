@@ -39,7 +39,10 @@ from kept_runs import file_digest  # noqa: E402
 
 @dataclass(frozen=True)
 class Row:
-    """A robot's line in the table; differences in bits are from an idle assistant."""
+    """A robot's line in the table.
+
+    Bits are differences from an idle assistant, or from a random one where keys make its too costly.
+    """
 
     layout: str
     humans: str
@@ -61,9 +64,10 @@ class Row:
     def of(cls, layout: str, humans: str, robot: str, scores: dict[str, Score]) -> Row:
         """The line of one robot among others."""
         score, idle = scores[robot], scores[IDLE]
+        bits = (idle if np.isfinite(idle.bits).all() else scores[RANDOM]).bits
         return cls(
             layout, humans, robot,
-            *np.subtract(score.bits, idle.bits).tolist(),
+            *np.subtract(score.bits, bits).tolist(),
             *score.empowerment, *score.steps, *score.arrives,
             score.disempowers(scores[RANDOM]), score.disempowers(idle),
             score.v_r, score.cpu_seconds,
