@@ -170,6 +170,7 @@ def test_variations_are_played_by_goal_cell_and_each_is_kept(
         "plan: 20 ": "plan: 3 ",
         "steps: 50\n": "steps: 5\n",
         "episodes: 2000": "episodes: 60",
+        "bootstrap: 10000": "bootstrap: 100",
     }
     file = smaller(tmp_path, changes)
     # Three keys and one goal cell, then another one.
@@ -252,9 +253,9 @@ def test_changes_of_sampled_episodes_need_an_interval_without_0() -> None:
     other = replace(
         score((0, 0), (0, 0)), episodes=(rng.permutation(noise).tolist(), noise.tolist())
     )
-    assert first.changes(other) == (0, -1)
-    assert score((0, 0), (0.1, -1)).changes(score((0, 0), (0, 0))) == (1, -1)
-    assert score((0, 0), (1e-12, -1)).changes(score((0, 0), (0, 0))) == (0, -1)
+    assert first.changes(other, 1000) == (0, -1)
+    assert score((0, 0), (0.1, -1)).changes(score((0, 0), (0, 0)), 0) == (1, -1)
+    assert score((0, 0), (1e-12, -1)).changes(score((0, 0), (0, 0)), 0) == (0, -1)
 
 
 @pytest.mark.parametrize(
