@@ -39,7 +39,10 @@ from kept_runs import file_digest  # noqa: E402
 
 @dataclass(frozen=True)
 class Row:
-    """A robot's line in the table; differences in bits are from an idle assistant."""
+    """A robot's line in the table.
+
+    Bits are differences from an idle assistant; from a random one where those are not worked out.
+    """
 
     layout: str
     humans: str
@@ -58,14 +61,18 @@ class Row:
     cpu_seconds: float
 
     @classmethod
-    def of(cls, layout: str, humans: str, robot: str, scores: dict[str, Score]) -> Row:
+    def of(
+        cls, settings: Settings, layout: str, humans: str, robot: str, scores: dict[str, Score]
+    ) -> Row:
         """The line of one robot among others."""
+        resamples = settings.embodied.bootstrap
         score, idle = scores[robot], scores[IDLE]
+        bits = (idle if np.isfinite(idle.bits).all() else scores[RANDOM]).bits
         return cls(
             layout, humans, robot,
-            *np.subtract(score.bits, idle.bits).tolist(),
+            *np.subtract(score.bits, bits).tolist(),
             *score.empowerment, *score.steps, *score.arrives,
-            score.disempowers(scores[RANDOM]), score.disempowers(idle),
+            score.disempowers(scores[RANDOM], resamples), score.disempowers(idle, resamples),
             score.v_r, score.cpu_seconds,
         )  # fmt: skip
 
@@ -230,14 +237,14 @@ def main() -> None:
             numbers = given.variations or list(range(len(published(layout).variations())))
             cases |= embodied_scores(settings, layout, numbers, results)
         for case, scores in cases.items():
-            table += [Row.of(case, usual, robot, scores) for robot in scores]
+            table += [Row.of(settings, case, usual, robot, scores) for robot in scores]
         groups = {f"{len(cases)} variations": cases}
     else:
         layouts = settings.quick if given.quick else settings.canonical
         for name, layout in layouts.items():
             for humans in layout.humans if name in (given.layouts or layouts) else ():
                 scores = canonical_scores(settings, name, layout, humans, results)
-                table += [Row.of(name, humans, robot, scores) for robot in scores]
+                table += [Row.of(settings, name, humans, robot, scores) for robot in scores]
                 cases.setdefault(name, scores)
         groups = {f"{name}, for orientation": {name: scores} for name, scores in cases.items()}
     show(table, footer)

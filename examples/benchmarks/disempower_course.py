@@ -55,21 +55,26 @@ class Score:
     cpu_seconds: float
     episodes: tuple[list[float], list[float]] | None = None
 
-    def changes(self, other: Score, resamples: int = 10_000, seed: int = 0) -> tuple[int, int]:
-        """Signs of the change in empowerment from another robot; 0 where it may be chance."""
+    def changes(self, other: Score, resamples: int) -> tuple[int, int]:
+        """Signs of the change in empowerment from another robot; 0 where it may be chance.
+
+        Args:
+            other: The other robot's score.
+            resamples: Of the paired bootstrap of sampled episodes.
+        """
         if self.episodes is None or other.episodes is None:
             difference = np.subtract(self.empowerment, other.empowerment)
             user, bystander = np.sign(np.where(np.abs(difference) < EQUAL, 0, difference))
             return int(user), int(bystander)
         signs = []
         for ours, others in zip(self.episodes, other.episodes, strict=True):
-            estimate = paired_difference(np.array(ours), np.array(others), resamples, seed)
+            estimate = paired_difference(np.array(ours), np.array(others), resamples, 0)
             signs.append(int(estimate.low > 0) - int(estimate.high < 0))
         return signs[0], signs[1]
 
-    def disempowers(self, other: Score) -> bool:
+    def disempowers(self, other: Score, resamples: int) -> bool:
         """The user gains empowerment and the bystander loses some, compared with another robot."""
-        return self.changes(other) == (1, -1)
+        return self.changes(other, resamples) == (1, -1)
 
 
 def solved(

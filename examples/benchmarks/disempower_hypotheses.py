@@ -28,11 +28,12 @@ def outcomes(settings: Settings, cases: Mapping[str, Scores]) -> Iterator[str]:
         cases: Scores of all robots of each variation or layout that was played.
     """
     names, rows = settings.primary, list(cases.values())
+    resamples = settings.embodied.bootstrap
     proposal, rival, random, idle = (
         [row[name] for row in rows] for name in (names.proposal, names.rival, RANDOM, IDLE)
     )
     ours, theirs = (
-        np.array([mine.disempowers(other) for mine, other in zip(robots, random, strict=True)])
+        np.array([a.disempowers(b, resamples) for a, b in zip(robots, random, strict=True)])
         for robots in (proposal, rival)
     )
     yield line("H1", bool(theirs.mean() >= 0.6), counted(theirs))

@@ -16,12 +16,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "benchmarks"))
 
 import disempower  # noqa: E402
-from disempower_course import Course, Score  # noqa: E402
+from disempower_course import Course, Score, solved  # noqa: E402
 from disempower_hypotheses import outcomes  # noqa: E402
 from disempower_sampled import GoalCell  # noqa: E402
 from disempower_settings import SETTINGS, Settings  # noqa: E402
 
-from empo_benchmarks.disempower.params import Layout  # noqa: E402
+from empo_benchmarks.disempower.params import DisempowerParams, Layout  # noqa: E402
+from empo_benchmarks.disempower.world import load_world  # noqa: E402
 from empo_core.config.files import read_yaml, validate_document  # noqa: E402
 
 EMPO, RIVAL = "EMPO xi 1 beta_r 1000", "user only beta_r 1000"
@@ -161,6 +162,52 @@ def test_a_run_goes_on_where_it_was_and_writes_a_table_with_the_digest(
     assert footer.split()[-1] in first
 
 
+def test_variations_are_played_by_goal_cell_and_each_is_kept(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disempower, "published", lambda name: SMALL)
+    changes = {
+        "plan: 20 ": "plan: 3 ",
+        "steps: 50\n": "steps: 5\n",
+        "episodes: 2000": "episodes: 60",
+        "bootstrap: 10000": "bootstrap: 100",
+    }
+    file = smaller(tmp_path, changes)
+    # Three keys and one goal cell, then another one.
+    options = ("--embodied", "--layouts", "small", "--settings", str(file), "--variations")
+    first = run(tmp_path / "out", *options, "2", "5", "8")
+    assert first.count("CPU seconds") == 15
+    assert "Hypotheses in 3 variations:" in first
+    second = run(tmp_path / "out", *options, "2", "5", "8", "0")
+    assert (second.count("read from"), second.count("CPU seconds")) == (15, 5)
+    assert "Hypotheses in 4 variations:" in second
+    *lines, _ = (tmp_path / "out" / "table.csv").read_text().splitlines()
+    table = list(csv.DictReader(lines))
+    assert {row["layout"] for row in table} == {"small 2", "small 5", "small 8", "small 0"}
+    # Bits of an idle assistant are not worked out here, so that the reference is a random one.
+    assert {row["bits_user"] for row in table if row["robot"] == "random"} == {"0.0"}
+    assert "H3 " in second
+
+
+def test_leaving_keys_out_changes_no_value(settings: Settings) -> None:
+    robot, reduced = settings.solved_robots()[EMPO], {"reduce": ["cone"]}
+    with_keys = load_world(DisempowerParams(layout=SMALL, max_steps=5))
+    without = SMALL.model_copy(update={"key_pos": []})
+    keyless = load_world(DisempowerParams(layout=without, max_steps=5))
+    results = [
+        solved(world, settings, "even", params)
+        for world, params in (
+            (with_keys, robot), (with_keys, robot | reduced), (keyless, robot),
+        )
+    ]  # fmt: skip
+    values = [result.at_start() for result in results]
+    assert results[0].sizes.states > results[2].sizes.states
+    assert len(results[1].reductions) == 1
+    for value in values[1:]:
+        assert value.V_r == pytest.approx(values[0].V_r, rel=1e-13)
+        assert value.pi_r == pytest.approx(values[0].pi_r, rel=1e-9)
+
+
 def test_sampled_episodes_agree_with_exact_occupancies(settings: Settings) -> None:
     embodied = settings.embodied.model_copy(update={"plan": 6, "steps": 6, "episodes": 4000})
     place = GoalCell(settings.model_copy(update={"embodied": embodied}), SMALL)
@@ -206,9 +253,9 @@ def test_changes_of_sampled_episodes_need_an_interval_without_0() -> None:
     other = replace(
         score((0, 0), (0, 0)), episodes=(rng.permutation(noise).tolist(), noise.tolist())
     )
-    assert first.changes(other) == (0, -1)
-    assert score((0, 0), (0.1, -1)).changes(score((0, 0), (0, 0))) == (1, -1)
-    assert score((0, 0), (1e-12, -1)).changes(score((0, 0), (0, 0))) == (0, -1)
+    assert first.changes(other, 1000) == (0, -1)
+    assert score((0, 0), (0.1, -1)).changes(score((0, 0), (0, 0)), 0) == (1, -1)
+    assert score((0, 0), (1e-12, -1)).changes(score((0, 0), (0, 0)), 0) == (0, -1)
 
 
 @pytest.mark.parametrize(

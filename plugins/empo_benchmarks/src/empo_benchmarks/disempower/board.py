@@ -172,15 +172,15 @@ class Board:
         number = np.full(layout.width * layout.height + 1, -1, np.int16)
         number[self.grid_cell] = np.arange(self.cells)
         # The last entry, -1, is what lies off the board.
-        ahead = number[neighbours(layout.width, layout.height, MOVES)][self.grid_cell]
+        neighbour = number[neighbours(layout.width, layout.height, MOVES)][self.grid_cell]
         goals = [self.cell(goal) for goal in layout.goal_pos]
         keys = [self.cell(key) for key in layout.key_pos]
         barred = [] if layout.boxes_can_cover_goal else goals
-        own = np.arange(self.cells)
+        cells = np.arange(self.cells)
         return Rules(
-            neighbour=ahead,
-            is_barred=np.isin(own, barred),
-            is_trap=np.isin(own, [self.cell(trap) for trap in layout.trap_pos]),
+            neighbour=neighbour,
+            is_barred=np.isin(cells, barred),
+            is_trap=np.isin(cells, [self.cell(trap) for trap in layout.trap_pos]),
             key=np.array([keys[0], keys[-1]] if keys else [-1, -1], np.int16),
             shared_goal=goals[0] if len(goals) == 1 else -1,
             boxes=self.boxes,

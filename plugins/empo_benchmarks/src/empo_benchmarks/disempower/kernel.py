@@ -36,7 +36,7 @@ def destination(rules: Rules, states: States, state: int, cell: int, action: int
     """Where a human's action leads past walls, boxes and the assistant, but not the other human."""
     if action == 0 or rules.is_trap[cell]:
         return cell
-    target = rules.neighbour[cell, action - 1]
+    target: int = rules.neighbour[cell, action - 1]
     if target < 0 or holds_box(rules, states, state, target):
         return cell
     if rules.is_embodied and states[state, ASSISTANT] == target:
@@ -84,24 +84,24 @@ def assistance(rules: Rules, states: States, state: int, action: int) -> tuple[i
     turn = (action - 1) % TURNS
     if kind == 2:
         turn = (turn + 2) % TURNS
-    ahead = rules.neighbour[here, turn]
-    if ahead < 0:
+    front = rules.neighbour[here, turn]
+    if front < 0:
         return 0, 0, here, NOWHERE
     if kind == 0:
-        if holds_box(rules, states, state, ahead):
+        if holds_box(rules, states, state, front):
             return 0, 0, here, NOWHERE
-        return 0, 0, ahead, ahead
-    origin = ahead if kind == 1 else rules.neighbour[here, (turn + 2) % TURNS]
-    target = rules.neighbour[ahead, turn] if kind == 1 else here
+        return 0, 0, front, front
+    origin = front if kind == 1 else rules.neighbour[here, (turn + 2) % TURNS]
+    target = rules.neighbour[front, turn] if kind == 1 else here
     box = 0
     for word in range(rules.first_box, rules.key_word):
         if origin >= 0 and states[state, word] == origin:
             box = word
     if box == 0 or not box_may_enter(rules, states, state, target):
         return 0, 0, here, NOWHERE
-    if kind == 2 and holds_box(rules, states, state, ahead):
+    if kind == 2 and holds_box(rules, states, state, front):
         return 0, 0, here, NOWHERE
-    return box, target, ahead, target if kind == 1 else ahead
+    return box, target, front, target if kind == 1 else front
 
 
 @inlined
