@@ -244,9 +244,7 @@ def located(
         yield
     except (Exception, *EXITS) as error:
         kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
-        text = str(error)
-        if not isinstance(error, EmpoError):
-            text = f"{type(error).__name__}: {error} ({place(error)})"
+        text = str(error) if isinstance(error, EmpoError) else f"{type(error).__name__}: {error}"
         if is_exit(error):  # It wants the end: a restart does not help.
             kind, text = CollectError, event(error)
         # A config is at fault in a line of its own, not in one of ours.
