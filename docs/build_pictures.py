@@ -38,8 +38,10 @@ INSPECTORS: dict[str, tuple[Sequence[str], str]] = {
     "commitment.html": (("table/commitment", *DECIDED), "inspector.html"),
 }
 SCRIPTS = {
+    "choosing_an_objective.png": "examples/choose_objective.py",
     "compare_beta_r.png": "examples/compare_beta_r.py",
     "minigrid_maps.png": "examples/minigrid_maps.py",
+    "disempower.png": "examples/benchmarks/disempower_picture.py",
 }
 
 
@@ -50,7 +52,8 @@ def draw(names: Sequence[str], target: Path) -> None:
     for name in names:
         if name in SCRIPTS:
             subprocess.run([sys.executable, ROOT / SCRIPTS[name], target / name], check=True)
-            (target / name).with_suffix(".svg").unlink()
+            for kind in (".svg", ".pdf"):
+                (target / name).with_suffix(kind).unlink()
         else:
             runs.setdefault(tuple(files[name][0]), []).append(name)
     for arguments, shown in runs.items():

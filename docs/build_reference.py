@@ -47,6 +47,9 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
     "collector": ("Produces experience by running actors.", "Collector"),
     "environment": ("What agents act in where there is no world model.", "Environment"),
     "executor": ("Starts workers in processes of their own and calls their methods.", "Executor"),
+    "callback": ("Follows a run that learns; may stop it, log, save, change its rate.", "Callback"),
+    "schedule": ("How learning rates change in the course of a run.", "Schedule"),
+    "policy_network": ("From observations to features of policies and critics.", "PolicyNetwork"),
     "algorithm": ("What a run does.", "Algorithm"),
 }
 
@@ -74,13 +77,15 @@ has the smallest component of each of the five.
 
 DATA = """## Data
 
-The frozen dataclasses that methods take and return, from `empo_core.types`."""
+The dataclasses that methods take and return, from `empo_core.types`, and the run
+that callbacks see."""
 
 CALLS: dict[str, str] = {
     "human_prior": ", world",
     "value_network": ", spec, quantity",
     "explorer": ", spec, agents",
     "environment": ", context",
+    "policy_network": ", observations",
 }
 TABLE = re.compile(r"^=+(?: +=+)+$.*^=+(?: +=+)+$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example):$")
@@ -186,7 +191,8 @@ def protocols_page() -> str:
             inspection.InspectableResult,
             inspection.Sketchable,
         )
-        if inspect.isclass(member) and (is_protocol(member) or inspect.isabstract(member))
+        if inspect.isclass(member)
+        and (is_protocol(member) or inspect.isabstract(member) or member in kinds)
     ]
     classes = kinds[:5] + [member for member in others if member not in kinds[:5]]
     parts = [HEAD + PROTOCOLS + "\n".join(rows)]
@@ -202,13 +208,16 @@ def is_protocol(member: type) -> bool:
 
 
 def data_of_kinds() -> list[type]:
-    """The dataclasses of ``empo_core.types``, in their order."""
+    """The dataclasses of ``empo_core.types``, in their order, and the run that callbacks see."""
     return [
-        member
-        for member in vars(types).values()
-        if inspect.isclass(member)
-        and dataclasses.is_dataclass(member)
-        and member.__module__ in (types.__name__, types.Segments.__module__)
+        protocols.Training,
+        *(
+            member
+            for member in vars(types).values()
+            if inspect.isclass(member)
+            and dataclasses.is_dataclass(member)
+            and member.__module__ in (types.__name__, types.Segments.__module__)
+        ),
     ]
 
 

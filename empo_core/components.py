@@ -17,7 +17,7 @@ from empo_core.config.models import references
 from empo_core.errors import ConfigError, PluginLoadError, exit_error, exits_are_errors, is_exit
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Offer, Registry
-from empo_core.protocols import Algorithm, WorldModel
+from empo_core.protocols import Algorithm, Callback, Schedule, WorldModel
 
 PROTOCOLS: dict[Kind, type] = {
     "world_model": protocols.WorldModel,
@@ -30,6 +30,9 @@ PROTOCOLS: dict[Kind, type] = {
     "collector": protocols.Collector,
     "environment": protocols.Environment,
     "executor": protocols.Executor,
+    "callback": protocols.Callback,
+    "schedule": protocols.Schedule,
+    "policy_network": protocols.PolicyNetwork,
     "algorithm": protocols.Algorithm,
 }
 """What a component of a kind must be."""
@@ -69,17 +72,26 @@ def build_algorithm(
     config: RunConfig,
     registry: Registry | None = None,
     environment: Callable[[], object] | None = None,
+    callbacks: Sequence[Callback] = (),
+    lr_schedule: Schedule | None = None,
 ) -> Algorithm:
     """The config's algorithm.
 
     Raises:
-        ConfigError: if an environment is given that the algorithm would not act in.
+        ConfigError: if an environment is given that the algorithm would not act in, or callbacks
+            or a schedule that it would not call.
     """
     algorithm: Algorithm = build(config.algorithm, registry=registry)
     if environment is not None and not algorithm.takes_environment:
         raise ConfigError(
             f"environment=...: algorithm {config.algorithm.name!r} does not act in an environment "
             "of the caller's; see takes_environment in docs/reference/protocols.md"
+        )
+    if (config.callbacks or callbacks) and not algorithm.is_learner:
+        raise ConfigError(f"callbacks: algorithm {config.algorithm.name!r} calls none; drop them")
+    if lr_schedule is not None and not algorithm.is_learner:
+        raise ConfigError(
+            f"lr_schedule=...: algorithm {config.algorithm.name!r} has no learning rate; drop it"
         )
     return algorithm
 

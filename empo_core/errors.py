@@ -5,6 +5,7 @@ A component that calls ``sys.exit`` is an error of the run, never the exit code 
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,6 +101,10 @@ class TrackerError(EmpoError):
     """A tracker raised something; the message names it, its hook and the error."""
 
 
+class CallbackError(EmpoError):
+    """A callback raised something; the message names it, its hook, file and line, and the error."""
+
+
 class NonFiniteError(EmpoError, ArithmeticError):
     """A loss, gradient, target or weight is infinite or NaN; the message names it."""
 
@@ -131,6 +136,24 @@ def place(error: BaseException) -> str:
     if not frames:
         return "somewhere"
     return f"{frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
+
+
+def place_in(error: BaseException, component: object) -> str:
+    """The package of a component, and the line of its module in which it raised an error."""
+    module = getattr(component, "__module__", type(component).__module__)
+    file = getattr(sys.modules.get(module), "__file__", None)
+    frames = [*traceback.extract_tb(error.__traceback__)]
+    frames = [frame for frame in frames if frame.filename == file] or frames[-1:]
+    return f"{module.partition('.')[0]}, {frames[-1].filename}:{frames[-1].lineno}"
+
+
+def failure(error: BaseException, component: object, hook: str) -> str:
+    """Sentence about what a component raised in a hook, with its package, file and line."""
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SystemExit):
+        reason = event(error)
+    name = getattr(component, "__qualname__", type(component).__name__)
+    return f"{name} failed in {hook}: {reason} ({place_in(error, component)})"
 
 
 def exit_error(error: BaseException, component: str) -> ComponentExitError:

@@ -18,6 +18,7 @@ from empo_core.errors import REFUSALS, ConfigError, EmpoError
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import (
+    Callback,
     CheckpointChoice,
     EpisodePlayer,
     HumanPrior,
@@ -25,6 +26,7 @@ from empo_core.protocols import (
     RobotPolicy,
     RunContext,
     RunStatus,
+    Schedule,
     Tracker,
 )
 from empo_core.random_streams import Stream, seed_globals, stream
@@ -76,6 +78,8 @@ def run(
     registry: Registry | None = None,
     watchers: Sequence[Tracker] = (),
     environment: Callable[[], object] | str | None = None,
+    callbacks: Sequence[Callback | str | Mapping[str, object]] = (),
+    lr_schedule: Schedule | None = None,
     **params: object,
 ) -> Result:
     """Run a config in a new run directory and return the result; see ``Experiment.start``.
@@ -86,6 +90,9 @@ def run(
         registry: As for ``Experiment``.
         watchers: As for ``Experiment.start``.
         environment: Makes an environment, as for ``Experiment``; or the name of one.
+        callbacks: As for ``Experiment.start``; with the name of an algorithm also names of
+            components, or ``{"name": ..., "params": {...}}``.
+        lr_schedule: As for ``Experiment``.
         **params: With the name of an algorithm its params, e.g. ``total_steps=100_000``, and
             keys of the config, e.g. ``seed=1``.
 
@@ -99,6 +106,9 @@ def run(
         if isinstance(environment, str):
             params["environment"], environment = environment, None
         keys = {key: params.pop(key) for key in RunConfig.model_fields.keys() & params.keys()}
+        named = [item for item in callbacks if isinstance(item, str | Mapping)]
+        callbacks = [item for item in callbacks if not isinstance(item, str | Mapping)]
+        keys |= {"callbacks": named} if named else {}
         config = {**keys, "algorithm": {"name": config, "params": params}}
     elif params or isinstance(environment, str):
         names = ", ".join([*params, *["environment"] * isinstance(environment, str)])
@@ -108,8 +118,29 @@ def run(
     elif overrides:
         raise ConfigError("overrides: a RunConfig is validated already; give them to load_config")
     return Experiment.start(
-        config, registry=registry, watchers=watchers, environment=environment
+        config,
+        registry=registry,
+        watchers=watchers,
+        environment=environment,
+        callbacks=_checked(callbacks),
+        lr_schedule=lr_schedule,
     ).result
+
+
+def _checked(callbacks: Sequence[object]) -> list[Callback]:
+    """The callbacks of a caller.
+
+    Raises:
+        ConfigError: if something else is among them.
+    """
+    for place, item in enumerate(callbacks):
+        if not isinstance(item, Callback):
+            subject = f"{item!r:.100} is no object of a class that derives from Callback"
+            raise ConfigError(
+                f"callbacks.{place}: {subject}; give objects such as MyCallback(), or write names "
+                "of components into the config"
+            )
+    return [item for item in callbacks if isinstance(item, Callback)]
 
 
 class Experiment:
@@ -132,6 +163,8 @@ class Experiment:
         config: RunConfig,
         registry: Registry | None = None,
         environment: Callable[[], object] | None = None,
+        callbacks: Sequence[Callback] = (),
+        lr_schedule: Schedule | None = None,
     ) -> None:
         """Build the world and the algorithm of a config; nothing is written.
 
@@ -140,6 +173,9 @@ class Experiment:
             registry: The components that the config may name; default: the installed ones.
             environment: Makes an environment, for algorithms that act in one which no installed
                 component provides; it must be picklable where other processes need it.
+            callbacks: Of the learner, after those of the config.
+            lr_schedule: Factor of learning rates as a function of the share of the run that is
+                over, instead of a schedule of the config.
 
         Raises:
             EmpoError: if a component of the config cannot be built.
@@ -147,12 +183,15 @@ class Experiment:
         self.config = config
         self.seconds = 0.0
         self._registry = registry or installed()
-        self._environment = environment
+        self._environment, self._callbacks = environment, _checked(callbacks)
+        self._lr_schedule = lr_schedule
         self._since = time.monotonic()
         packages = {offer.component.package for offer in self._registry.offers}
         self._warnings = LoggedWarnings({"empo_core", *packages})
         self._world = build_world(config, self._registry)
-        self.algorithm = build_algorithm(config, self._registry, environment)
+        self.algorithm = build_algorithm(
+            config, self._registry, environment, callbacks, lr_schedule
+        )
 
     @classmethod
     def start(
@@ -162,6 +201,8 @@ class Experiment:
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
+        callbacks: Sequence[Callback] = (),
+        lr_schedule: Schedule | None = None,
         terminal: bool | None = None,
         place: Path | None = None,
     ) -> Experiment:
@@ -175,6 +216,8 @@ class Experiment:
             registry: As for ``Experiment``.
             watchers: Trackers besides those of the config.
             environment: As for ``Experiment``.
+            callbacks: As for ``Experiment``.
+            lr_schedule: As for ``Experiment``.
             terminal: Whether trackers for terminals watch: True adds those that plugins offer,
                 False leaves out those of the config; None: what the config says.
             place: The run directory, which must not exist; None: one with a name of its own.
@@ -185,13 +228,16 @@ class Experiment:
         """
         registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
-            return cls._resume(unfinished, (), registry, watchers, environment, terminal)
+            return cls._resume(
+                unfinished, (), registry, watchers, environment, callbacks, lr_schedule, terminal
+            )
         with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
             inputs = Inputs(config)
             seed_everything(config.seed)
-            experiment = cls(config, registry, environment)
+            experiment = cls(config, registry, environment, callbacks, lr_schedule)
             trackers = experiment._trackers(watchers, terminal)
+            experiment._build_callbacks()
             if place is None and not process_rank():
                 warn_of_silent_end(config.runs)
             # Only now, so that a config that cannot be built leaves nothing.
@@ -212,6 +258,8 @@ class Experiment:
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
+        callbacks: Sequence[Callback] = (),
+        lr_schedule: Schedule | None = None,
         terminal: bool | None = None,
     ) -> Experiment:
         """Go on with a run that was interrupted or failed, or is extended, in its own directory.
@@ -223,6 +271,8 @@ class Experiment:
             registry: As for ``start``, like what follows.
             watchers: Trackers besides those of the config.
             environment: Makes an environment.
+            callbacks: Those that the run began with, so that it goes on as it would have.
+            lr_schedule: That with which the run began, if any.
             terminal: As for ``start``.
 
         Raises:
@@ -232,8 +282,16 @@ class Experiment:
             RunInterrupted: if the run was stopped again.
         """
         registry = registry or installed()
-        directory = RunDirectory.reopen(path, extends=bool(overrides))
-        return cls._resume(directory, overrides, registry, watchers, environment, terminal)
+        return cls._resume(
+            RunDirectory.reopen(path, extends=bool(overrides)),
+            overrides,
+            registry,
+            watchers,
+            environment,
+            callbacks,
+            lr_schedule,
+            terminal,
+        )
 
     @classmethod
     def _resume(
@@ -243,6 +301,8 @@ class Experiment:
         registry: Registry,
         watchers: Sequence[Tracker],
         environment: Callable[[], object] | None,
+        callbacks: Sequence[Callback],
+        lr_schedule: Schedule | None,
         terminal: bool | None,
     ) -> Experiment:
         with directory:
@@ -253,7 +313,7 @@ class Experiment:
             with Termination() as termination, exits_of_components(config, registry):
                 config = checked_inputs(config, directory.source)
                 seed_everything(config.seed)
-                experiment = cls(config, registry, environment)
+                experiment = cls(config, registry, environment, callbacks, lr_schedule)
                 experiment._require_world_of(directory.source)
                 if changes:
                     experiment.algorithm.require_extendable(changes)
@@ -263,6 +323,7 @@ class Experiment:
                         f"{', '.join(overrides)}"
                     )
                 trackers = experiment._trackers(watchers, terminal)
+                experiment._build_callbacks()
                 directory.begin_again(config, registry, changes)
                 experiment._run(
                     directory, trackers, termination, resume=True, is_extended=bool(changes)
@@ -359,6 +420,11 @@ class Experiment:
         members = [] if process_rank() else [*trackers, *watchers]
         return TrackerGroup(members, on_error=self.config.on_tracker_error)
 
+    def _build_callbacks(self) -> None:
+        """Put the callbacks of the config before those of the caller."""
+        named = [build(ref, registry=self._registry) for ref in self.config.callbacks]
+        self._callbacks = [*named, *self._callbacks]
+
     def _identity(self) -> dict[str, JsonValue] | None:
         """The identity of the world, as the inputs' manifest of rank 0 has it."""
         return None if self._world is None or process_rank() else identity(self._world)
@@ -367,7 +433,9 @@ class Experiment:
         """Read the copies from now on instead of the originals."""
         copied = inputs.in_run(self.config, directory)
         if copied.algorithm is not self.config.algorithm:
-            self.algorithm = build_algorithm(copied, self._registry, self._environment)
+            self.algorithm = build_algorithm(
+                copied, self._registry, self._environment, self._callbacks, self._lr_schedule
+            )
         self.config = copied
 
     def _require_world_of(self, directory: Path) -> None:
@@ -400,6 +468,8 @@ class Experiment:
             world_model=self.config.world_model,
             environment=self._environment,
             is_extended=is_extended,
+            callbacks=self._callbacks,
+            lr_schedule=self._lr_schedule,
         )
 
     def _run(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -14,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import ConfigError, TrackerError, event
+from empo_core.errors import ConfigError, TrackerError, failure
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.stages import KernelStage
 from empo_core.trees import JsonData, StateDict
@@ -144,11 +142,7 @@ class TrackerGroup(Tracker):
         except (KeyboardInterrupt, ConfigError):
             raise  # The person's wish, and the person's config: no fault of the tracker.
         except BaseException as error:
-            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            if isinstance(error, SystemExit):
-                reason = event(error)
-            name, place = type(tracker).__name__, _place(error, tracker)
-            problem = f"the tracker {name} failed in {hook}: {reason} ({place})"
+            problem = f"the tracker {failure(error, tracker, hook)}"
             if self._on_error == "fail":
                 raise TrackerError(problem) from error
             log.warning("%s; it is switched off, and the run goes on", problem)
@@ -160,12 +154,3 @@ class TrackerGroup(Tracker):
             if hook != "finish":
                 with contextlib.suppress(Exception):
                     tracker.finish("failed")
-
-
-def _place(error: BaseException, tracker: Tracker) -> str:
-    """The package of a tracker, and the line of its module in which it raised an error."""
-    module = type(tracker).__module__
-    file = getattr(sys.modules.get(module), "__file__", None)
-    frames = [*traceback.extract_tb(error.__traceback__)]
-    frames = [frame for frame in frames if frame.filename == file] or frames[-1:]
-    return f"{module.partition('.')[0]}, {frames[-1].filename}:{frames[-1].lineno}"

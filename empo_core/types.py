@@ -478,12 +478,13 @@ class Overlay:
             the cells that belong to the goal; a goal whose number is None gets no colour.
             None draws no heat map.
         human: Draw only this human's goals; None draws a board per human that has goals.
-        titles: A line about a human, per agent index, for the title of its board.
+        titles: A line about a human, per agent index, for the title of its board; it may have
+            symbols of one letter with another below or above it, such as ``$X_h$``.
         pursued: The goal that a human pursues, per agent index, framed and marked.
         policies: Action probabilities per agent index, drawn as arrows and bars; none at all
             keeps their place free.
         actions: The action that is taken, per agent index; None keeps its place free.
-        caption: A line of text under the picture.
+        caption: A line of text under the picture, with symbols as in titles.
     """
 
     goal_values: Sequence[float | None] | None = None

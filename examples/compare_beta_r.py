@@ -1,7 +1,7 @@
 """What the robot's rationality beta_r changes: one world, solved for several values.
 
 Run it with ``python examples/compare_beta_r.py [PICTURE]``. It prints a table and writes a
-plot, by default ``compare_beta_r.png`` and ``.svg`` in the current folder.
+plot, by default ``compare_beta_r`` as PNG, SVG and PDF in the current folder.
 """
 
 import sys
@@ -53,13 +53,13 @@ def plot(found: dict[float, ExactResult], path: Path) -> None:
     figure, (left, right) = new_figure(columns=2, width=9)
     for index, goal in enumerate(spec.goals):
         _curve(left, index, [start.V_e[index] for start in starts], goal.name)
-    left.set_ylabel("the human can attain the goal (V_h^e)")
+    left.set_ylabel("the human can attain the goal ($V_h^e$)")
     for index, action in enumerate(spec.agents[spec.robots[0]].actions):
         _curve(right, index, [start.pi_r[index] for start in starts], action)
     right.set_ylabel("probability of the robot's first action")
     for axes in (left, right):
         axes.set_xscale("symlog", linthresh=1.0)
-        axes.set_xlabel("beta_r")
+        axes.set_xlabel(r"$\beta_r$")
         axes.set_ylim(-0.02, 1.02)
         axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     write_figure(figure, path)

@@ -26,7 +26,7 @@ from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
-from empo_rollout.empowerment.playback import LearnedRobots
+from empo_rollout.world_policies import LearnedRobots
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.row_table import RowTable
 

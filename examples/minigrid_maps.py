@@ -1,7 +1,7 @@
 """Maps of MiniGrid, and the worlds that they become; a robot is added to each.
 
 Run it with ``python examples/minigrid_maps.py [PICTURE]`` where MiniGrid is installed. It prints
-the sizes of the worlds and draws both, by default as ``minigrid_maps.png`` and ``.svg``.
+the sizes of the worlds and draws both, by default as ``minigrid_maps`` as PNG, SVG and PDF.
 """
 
 import sys

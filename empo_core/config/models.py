@@ -198,6 +198,9 @@ CollectorRef = ComponentRef[Literal["collector"]]
 ExplorerRef = ComponentRef[Literal["explorer"]]
 EnvironmentRef = ComponentRef[Literal["environment"]]
 ExecutorRef = ComponentRef[Literal["executor"]]
+CallbackRef = ComponentRef[Literal["callback"]]
+ScheduleRef = ComponentRef[Literal["schedule"]]
+PolicyNetworkRef = ComponentRef[Literal["policy_network"]]
 AlgorithmRef = ComponentRef[Literal["algorithm"]]
 
 
@@ -214,6 +217,10 @@ class RunConfig(Config):
         "fail",
         description="Whether a tracker that fails ends the run, which can then be resumed, or is "
         "switched off with a warning.",
+    )
+    callbacks: list[CallbackRef] = Field(
+        default_factory=list,
+        description="Callbacks of the learner, e.g. early-stopping; called in this order.",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds every random generator of the run.")
     runs: ConfigOutput = Field(

@@ -25,6 +25,9 @@ Kind = Literal[
     "collector",
     "environment",
     "executor",
+    "callback",
+    "schedule",
+    "policy_network",
     "algorithm",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)

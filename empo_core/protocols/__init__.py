@@ -4,21 +4,24 @@ A component of a kind with a base class derives from that class, which has the o
 component of a kind with a protocol has the methods of the protocol. Its factory (the ``target``,
 most often the class itself) is called once, with its validated params first:
 
-=============  ============  ==========  ==========================================
-kind           class         which is a  factory call
-=============  ============  ==========  ==========================================
-world_model    WorldModel    base class  ``factory(params)``
-value_network  ValueNetwork  base class  ``factory(params, spec, quantity)``
-policy_loss    PolicyLoss    base class  ``factory(params)``
-aggregator     Aggregator    protocol    ``factory(params)``
-tracker        Tracker       base class  ``factory(params)``
-human_prior    HumanPrior    protocol    ``factory(params, world)``
-explorer       Explorer      base class  ``factory(params, spec, agents)``
-collector      Collector     protocol    ``factory(params)``
-environment    Environment   base class  ``factory(params, context)``
-executor       Executor      protocol    ``factory(params)``
-algorithm      Algorithm     base class  ``factory(params)``
-=============  ============  ==========  ==========================================
+==============  =============  ==========  ===================================
+kind            class          which is a  factory call
+==============  =============  ==========  ===================================
+world_model     WorldModel     base class  ``factory(params)``
+value_network   ValueNetwork   base class  ``factory(params, spec, quantity)``
+policy_loss     PolicyLoss     base class  ``factory(params)``
+aggregator      Aggregator     protocol    ``factory(params)``
+tracker         Tracker        base class  ``factory(params)``
+human_prior     HumanPrior     protocol    ``factory(params, world)``
+explorer        Explorer       base class  ``factory(params, spec, agents)``
+collector       Collector      protocol    ``factory(params)``
+environment     Environment    base class  ``factory(params, context)``
+executor        Executor       protocol    ``factory(params)``
+callback        Callback       base class  ``factory(params)``
+schedule        Schedule       protocol    ``factory(params)``
+policy_network  PolicyNetwork  base class  ``factory(params, observations)``
+algorithm       Algorithm      base class  ``factory(params)``
+==============  =============  ==========  ===================================
 
 The data that the methods take and return are dataclasses of ``empo_core.types``.
 """
@@ -41,6 +44,8 @@ from empo_core.protocols.worlds import (
 )
 from empo_core.protocols.learning import (
     Regression as Regression,
+    Schedule as Schedule,
+    PolicyNetwork as PolicyNetwork,
     Policy as Policy,
     Critic as Critic,
     Explorer as Explorer,
@@ -52,6 +57,10 @@ from empo_core.protocols.learning import (
 from empo_core.protocols.environments import (
     Environment as Environment,
     VectorEnv as VectorEnv,
+)
+from empo_core.protocols.callbacks import (
+    Callback as Callback,
+    Training as Training,
 )
 from empo_core.protocols.executors import (
     Executor as Executor,

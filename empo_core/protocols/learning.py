@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -174,6 +174,72 @@ class Aggregator(Protocol):
 
         Raises:
             ValueError: if shapes disagree.
+        """
+
+
+class PolicyNetwork(torch.nn.Module, ABC):
+    """From observations to features, which the heads of a policy and a critic read.
+
+    Its factory gets an ``ObservationSpec``. A network without memory defines ``forward`` and
+    ``features``; one that remembers also ``memory_size`` and ``unroll``, and its params have the
+    class attribute ``has_memory = True``. It may be built on device ``meta``, where sizes are
+    asked for, so whatever it needs besides its parameters is in its ``state_dict``.
+
+    Attributes:
+        features: Features of an observation.
+        memory_size: Numbers that an agent remembers from step to step; 0: none.
+    """
+
+    features: int
+    memory_size: int = 0
+
+    @abstractmethod
+    def forward(self, observation: Float[Tensor, "row word"]) -> Float[Tensor, "row feature"]:
+        """The features of observations, each the first of an episode where there is a memory.
+
+        Args:
+            observation: Rows as ``ObservationSpec`` says; bytes of pictures were divided by its
+                ``scale``.
+        """
+
+    def unroll(
+        self,
+        observation: Float[Tensor, "time segment word"],
+        memory: Float[Tensor, "segment unit"],
+        starts: Bool[Tensor, "time segment"],
+    ) -> tuple[Float[Tensor, "time segment feature"], Float[Tensor, "segment unit"]]:
+        """Features at each step of segments, and the memory behind the last step.
+
+        Args:
+            observation: As of ``forward``.
+            memory: Before the first step, ``memory_size`` numbers of each segment.
+            starts: Where episodes begin; nothing of before may have an effect there.
+
+        Raises:
+            ConfigError: if ``forward`` returns rows of another length than ``features``.
+        """
+        features = self(observation.flatten(0, 1))
+        if features.shape[-1] != self.features:
+            raise ConfigError(
+                f"policy network {type(self).__name__} says that features is {self.features}, and "
+                f"its forward returned rows of {features.shape[-1]} numbers"
+            )
+        return features.view(*observation.shape[:2], self.features), memory
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw initial weights; by default they stay as the constructor drew them."""
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """A factor of learning rates that changes in the course of a run; any function is one."""
+
+    def __call__(self, progress: float) -> float:
+        """The factor, finite and at least 0.
+
+        Args:
+            progress: The share of the run that is over, in [0, 1]; where a learner has a phase of
+                constant rates, the share of what comes after it.
         """
 
 

@@ -14,6 +14,8 @@ from rich.console import RenderableType
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.protocols.callbacks import Callback
+from empo_core.protocols.learning import Schedule
 from empo_core.protocols.trackers import Tracker
 from empo_core.protocols.worlds import HumanPrior, RobotPolicy, WorldModel
 from empo_core.trees import JsonData
@@ -40,6 +42,8 @@ class RunContext:
         world_model: The config's reference to the world, from which other processes build it
             anew; None where the world did not come from a config.
         environment: Makes an environment, where a caller from Python passed one.
+        callbacks: The callbacks of a learner, in the order in which they are called.
+        lr_schedule: The learning-rate schedule that a caller from Python passed.
     """
 
     world: WorldModel | None
@@ -50,6 +54,8 @@ class RunContext:
     world_model: Any = None
     environment: Callable[[], object] | None = None
     is_extended: bool = False
+    callbacks: Sequence[Callback] = ()
+    lr_schedule: Schedule | None = None
 
 
 @runtime_checkable
@@ -202,10 +208,12 @@ class Algorithm(ABC):
     Attributes:
         has_intrinsic_reward: Whether ``intrinsic_reward`` gives U_r.
         takes_environment: Whether runs act in an environment that a caller from Python passes.
+        is_learner: Whether runs heed ``callbacks`` and ``lr_schedule`` of ``RunContext``.
     """
 
     has_intrinsic_reward: ClassVar[bool] = False
     takes_environment: ClassVar[bool] = False
+    is_learner: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, context: RunContext) -> Result:

@@ -121,11 +121,11 @@ class Contest:
             return Score(played(robot, self.episodes), seconds, steps)
         begin = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            robot = self._robot(name, Path(folder))
+            robot = self.robot(name, Path(folder))
             seconds = time.process_time() - begin
             return Score(played(robot, self.episodes), seconds, 0)
 
-    def _robot(self, name: str, folder: Path) -> Robot:
+    def robot(self, name: str, folder: Path) -> Robot:
         """A robot that does not learn."""
         settings, size = self.settings, self.settings.size
         if name == "still":
@@ -140,7 +140,9 @@ class Contest:
             return esr_robots.greedy(best_actions(world, name.split()[1], **ave), world)
         humans, _, beta_r = name.removeprefix("EMPO ").partition(", beta_r ")
         theory = {**settings.empo.theory, "beta_r": float(beta_r)}
-        result = esr_robots.solved(size, self.boxes, settings.steps, humans, theory, folder)
+        result = esr_robots.solved(
+            size, self.boxes, settings.steps, humans, theory, folder, settings.empo.preset
+        )
         return esr_robots.empo(result.robot_policies, self.chance)
 
     def _learned_robot(self, name: str) -> tuple[Robot, float, int]:
@@ -238,7 +240,7 @@ def show(table: list[Row], footer: str) -> None:
 
 
 def write(table: list[Row], out: Path, footer: str) -> None:
-    """``table.csv``, and ``table.png`` and ``.svg``."""
+    """``table.csv``, and ``table`` as PNG, SVG and PDF."""
     write_file(out / "table.csv", f"{csv_text(table)}# {footer}\n")
     counts = list(dict.fromkeys(row.boxes for row in table))
     figure, axes = new_figure(columns=3, width=13, height=5)

@@ -3,7 +3,7 @@
 Run ``python examples/benchmarks/esr_failures.py [OUT]``. It plays the robots of
 ``esr_blocks.yaml``, sorts their failures by what kept the human from its goal, and asks every robot
 about the decisions in which the most failing one leaves a box on the goal of a human that waits
-beside it. Numbers are printed; OUT (default: ``esr``) gets ``failures.png`` and ``.svg``.
+beside it. Numbers are printed; OUT (default: ``esr``) gets ``failures`` as PNG, SVG and PDF.
 """
 
 from __future__ import annotations

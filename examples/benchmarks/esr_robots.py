@@ -90,15 +90,21 @@ def pushed(cells: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def solved(
-    size: int, boxes: int, steps: int, humans: str, theory: dict[str, object], folder: Path
+    size: int,
+    boxes: int,
+    steps: int,
+    humans: str,
+    theory: dict[str, object],
+    folder: Path,
+    preset: str = "paper",
 ) -> ExactResult:
-    """The exact solution for every start; ``humans`` as in the settings."""
+    """The exact solution for every start; ``humans`` and ``preset`` as in the settings."""
     world = load_world(BlocksParams(size=size, boxes=boxes, max_steps=steps))
     prior = GreedyDistance(GreedyDistanceParams(), world) if humans == "matched" else None
     model = {} if prior else {"robot_model": humans}
     keep = "all" if boxes <= KEPT_IN_RAM else "disk"
     params = ExactParams.model_validate(
-        {"preset": "paper", "theory": {**theory, **model}, "keep": keep, "rollouts": 0}
+        {"preset": preset, "theory": {**theory, **model}, "keep": keep, "rollouts": 0}
     )
     ranks, assumed = ranks_of(world), Assumptions(human_prior=prior)
     everywhere = ranks.unrank(np.arange(ranks.count))

@@ -35,7 +35,7 @@ def share(successes: np.ndarray) -> Estimate:
     middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
     half = Z / (1 + Z**2 / n) * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
     # Rounding must not carry the bounds past 0, 1 or the share itself.
-    return Estimate(p, min(p, middle - half), min(1.0, max(p, middle + half)))
+    return Estimate(p, max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half)))
 
 
 def mean(values: np.ndarray) -> Estimate:

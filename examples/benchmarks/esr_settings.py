@@ -25,6 +25,7 @@ class Empo(Config):
     theory: dict[str, float | str]
     beta_r: list[float]
     humans: list[str]
+    preset: str = "paper"
 
 
 class Ave(Config):

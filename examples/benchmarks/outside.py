@@ -108,7 +108,7 @@ def ours(task: Task, ppo: dict[str, Any], seed: int, folder: Path) -> tuple[game
         "experience": {"bptt_horizon": ppo["horizon"]},
         "gamma": ppo["gamma"],
         "advantages": {"gae_lambda": ppo["gae_lambda"]},
-        "policy": {"hidden": ppo["hidden"]},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": ppo["hidden"]}}},
         "losses": [{"loss": loss}],
         "update": {
             "update_epochs": ppo["epochs"],
@@ -184,7 +184,7 @@ def show(table: Sequence[Row], footer: str) -> None:
 
 
 def draw(found: dict[str, dict[str, list[Run]]], out: Path) -> None:
-    """``curves.csv``, and ``curves.png`` and ``.svg``: means and intervals over seeds."""
+    """``curves.csv``, and ``curves`` as PNG, SVG and PDF: means and intervals over seeds."""
     figure, panels = new_figure(columns=len(found), width=3.2 * len(found), height=3.4)
     lines = ["task,who,steps,mean,low,high"]
     for axes, (task, by_who) in zip(panels, found.items(), strict=True):

@@ -24,8 +24,8 @@ from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.solve import solve
 from empo_phase2.policyfile import load_policy as load_learned
-from empo_rollout.empowerment.playback import LearnedRobots, chances
 from empo_rollout.policyfile import load_policy
+from empo_rollout.world_policies import LearnedRobots, chances
 from empo_worlds.row_table import RowTable
 
 Cook = Callable[[Tensor, int], Tensor]

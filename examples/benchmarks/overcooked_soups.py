@@ -325,7 +325,7 @@ def show(table: list[Row], footer: str) -> None:
 
 
 def write(table: list[Row], out: Path, footer: str) -> None:
-    """``table.csv``, and ``table.png`` and ``.svg``."""
+    """``table.csv``, and ``table`` as PNG, SVG and PDF."""
     write_file(out / "table.csv", f"{csv_text(table)}# {footer}\n")
     kitchens = list(dict.fromkeys(row.kitchen for row in table))
     figure, axes = new_figure(columns=len(kitchens), width=5 * len(kitchens), height=5)

@@ -51,7 +51,7 @@ def ours(seed: int, steps: int, episodes: int) -> float:
         "experience": {"bptt_horizon": HORIZON},
         "gamma": GAMMA,
         "advantages": {"gae_lambda": LAMBDA},
-        "policy": {"hidden": [64, 64]},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": [64, 64]}}},
         "update": {
             "update_epochs": EPOCHS,
             "minibatch_size": MINIBATCH,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -27,13 +28,22 @@ CASE_S = 1.5
 """The contenders of a case take turns for this long, at least five times each."""
 GRID = (6, 7, 7)
 VECTOR, PICTURE = ObservationSpec(8), ObservationSpec(6 * 7 * 7, "uint8", GRID)
+
+
+def policy_of(network: str, **params: Any) -> PolicyParams:
+    """A policy whose critic reads the features of this network."""
+    return PolicyParams.model_validate(
+        {"network": {"name": network, "params": params}, "critic": "shared"}
+    )
+
+
 KINDS: dict[str, tuple[ObservationSpec, int, PolicyParams]] = {
     "mlp": (VECTOR, 1, PolicyParams()),
     "mlp, shared critic": (VECTOR, 1, PolicyParams(critic="shared")),
     "mlp, 4 agents apart": (VECTOR, 4, PolicyParams(agents="separate")),
-    "lstm": (VECTOR, 1, PolicyParams(memory="lstm", critic="shared")),
-    "gru": (VECTOR, 1, PolicyParams(memory="gru", critic="shared")),
-    "conv": (PICTURE, 1, PolicyParams(network="conv", channels=[16, 16], critic="shared")),
+    "lstm": (VECTOR, 1, policy_of("lstm")),
+    "gru": (VECTOR, 1, policy_of("lstm", cell="gru")),
+    "conv": (PICTURE, 1, policy_of("conv", channels=[16, 16])),
 }
 
 

@@ -10,6 +10,7 @@ from empo_core.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "plugins" / name / "tests") for name in ("empo_bounds", "empo_phase2")]
+sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ RUNS: dict[str, dict[str, Any]] = {
                 },
                 "vectorisation": {"backend": "serial"},
                 "experience": {"bptt_horizon": 8},
-                "policy": {"hidden": [8]},
+                "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
                 "update": {"minibatch_size": 32},
                 "compute": {"threads": 1},
                 "reporting": {"evaluation_episodes": 0},
@@ -78,7 +78,7 @@ RUNS: dict[str, dict[str, Any]] = {
                 "environment": "gymnasium/CartPole-v1",
                 "vectorisation": {"backend": "serial"},
                 "experience": {"bptt_horizon": 8},
-                "policy": {"hidden": [8]},
+                "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
                 "update": {"minibatch_size": 16},
                 "compute": {"threads": 1},
                 "reporting": {"evaluation_episodes": 0},
@@ -162,7 +162,7 @@ def test_the_table_of_the_blocks_world_is_reproduced(
     widths = [each["widest_v_e"] for each in found["rounds"]]
     assert widths == sorted(widths, reverse=True)
     folder = runs["blocks"] / FOLDER
-    names = {FILE, ARRAYS, "width.png", "width.svg"}
+    names = {FILE, ARRAYS, "width.png", "width.svg", "width.pdf"}
     assert {path.name for path in folder.iterdir()} == names
 
 

@@ -191,8 +191,10 @@ def test_nothing_is_written_unless_a_picture_is_asked_for(
     assert empo("compare", runs["learned"], runs["five"], runs["learned again"]).exit_code == 0
     assert list(tmp_path.iterdir()) == []
     done = empo("compare", runs["learned"], runs["five"], "--picture", "curves.png")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.png", "curves.svg"]
-    assert done.stdout.splitlines()[-2:] == ["curves.png", "curves.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "curves.pdf", "curves.png", "curves.svg",
+    ]  # fmt: skip
+    assert done.stdout.splitlines()[-3:] == ["curves.png", "curves.svg", "curves.pdf"]
     assert sorted(path for each in runs.values() for path in each.rglob("*")) == before
 
 

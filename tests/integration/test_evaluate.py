@@ -45,7 +45,7 @@ ROLLOUT: dict[str, Any] = {
     "num_envs": 4,
     "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
-    "policy": {"hidden": [8]},
+    "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
     "update": {"minibatch_size": 32},
     "compute": {"threads": 1},
     "reporting": {"evaluation_episodes": 6, "evaluation_interval": 2, "checkpoint_interval": 2},
@@ -53,7 +53,12 @@ ROLLOUT: dict[str, Any] = {
 WORLD = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
 TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
 GYMNASIUM = {"environment": "gymnasium/CartPole-v1"}
-MEMORY = {"policy": {"hidden": [8], "memory": "gru", "critic": "shared", "memory_size": 4}}
+MEMORY = {
+    "policy": {
+        "network": {"name": "lstm", "params": {"cell": "gru", "units": 4}},
+        "critic": "shared",
+    }
+}
 
 
 class Pair(ParallelEnv):

@@ -31,6 +31,7 @@ MARK = "# yaml-language-server: $schema="
 
 # What each script must have said at the end of the day, and the arguments it gets.
 EXPECTED: dict[str, tuple[list[str], str]] = {
+    "choose_objective.py": (["plot.png"], "Wrote plot.png"),
     "compare_beta_r.py": (["plot.png"], "Wrote plot.png"),
     "compare_ppo_with_exact.py": (["2048", "RUNS"], "PPO, 2,048 steps"),
     "minigrid_maps.py": (["maps.png"], "Wrote maps.png"),
@@ -178,7 +179,7 @@ def test_the_comparison_of_beta_r_writes_its_plot(tmp_path: Path) -> None:
     with Image.open(tmp_path / "plot.png") as picture:
         assert picture.width == 9 * 240
         assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 10
-    drawing = (tmp_path / "plot.svg").read_text()
-    assert all(name in drawing for name in ("beta_r", "corridor west", "forward"))
+    drawing = (tmp_path / "plot.svg").read_text()  # Each path comes with its text as a comment.
+    assert all(name in drawing for name in (r"\beta_r", "corridor west", "forward"))
     shares = [result.at(0).pi_r.max() for result in found.values()]
     assert shares == sorted(shares)  # The larger beta_r, the more decided the robot.

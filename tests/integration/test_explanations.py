@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fair_worlds import fair_world
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
@@ -41,7 +42,20 @@ WORLDS: dict[str, tuple[int | None, dict[str, Any]]] = {
     "multigrid/unsteady_room": (4, {"nu": 0.2, "beta_r": 100.0}),
     "table/confirmation": (None, {"gamma_r": 0.9, "accrual": "continuous", "gamma_h": 0.8}),
     "table/menu_size": (None, {"eta": 1.1}),
+    # Where presence counts: early ends, the horizon, durations, a human that does not count.
+    "fair/press": (
+        None,
+        {"counting": "presence", "early_end": "absorb", "gamma_h": 0.9, "gamma_r": 0.9},
+    ),
+    "fair/lottery": (
+        None,
+        {"counting": "presence", "early_end": "absorb", "gamma_r": 0.9, "gamma_h": 0.8}
+        | {"accrual": "continuous", "robot_model": "even"},
+    ),
+    "fair/pair": (None, {"counting": "presence", "zeta": 2.0, "eta": 1.1, "u_agg": "sum"}),
+    "fair/gate": (None, {"robot_model": "even", "xi": 2.0, "x_agg": "sum"}),
 }
+COUNTS = {"fair/gate": ["ann", "cat"]}
 each_world = pytest.mark.parametrize("world", WORLDS)
 
 
@@ -49,8 +63,11 @@ each_world = pytest.mark.parametrize("world", WORLDS)
 def solved(world: str) -> ExactResult:
     steps, theory = WORLDS[world]
     params = {} if steps is None else {"max_steps": steps}
+    counts = COUNTS.get(world)
+    chosen = ExactParams.model_validate({"theory": theory, "keep": "all", "counts": counts})
+    if world.startswith("fair/"):
+        return solve(fair_world(world.removeprefix("fair/")), chosen)
     reference = WorldModelRef.model_validate({"name": world, "params": params})
-    chosen = ExactParams.model_validate({"theory": theory, "keep": "all"})
     return solve(build(reference), chosen)
 
 

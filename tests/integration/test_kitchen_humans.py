@@ -18,13 +18,13 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Experiment
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.runs.directory import RESULTS
+from empo_learned_humans.params import SelfPlayParams
+from empo_learned_humans.self_play import SelfPlay
 from empo_learning.saved_model import MODEL
-from empo_rollout.empowerment.playback import chances
-from empo_rollout.empowerment.self_play import SelfPlay
 from empo_rollout.params import PolicyParams
 from empo_rollout.policy import build_policy
 from empo_rollout.policyfile import load_policy, save_policy
-from empo_rollout.ppo_params import SelfPlayParams
+from empo_rollout.world_policies import chances
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld
 
@@ -52,7 +52,7 @@ def prior_of(world: WorldModel, file: Path, **params: Any) -> SelfPlay:
 def file(tmp_path: Path) -> Path:
     """A policy of both cooks with opinions."""
     spec = env_spec(world_of(), is_alone=False, copies=1, blocks=1)
-    params = PolicyParams.model_validate({"hidden": [8]})
+    params = PolicyParams.model_validate({"network": {"name": "mlp", "params": {"hidden": [8]}}})
     policy = build_policy(params, spec, generator=torch.Generator().manual_seed(1))
     for network in policy.members:
         torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(2))
@@ -130,7 +130,8 @@ def test_robots_learn_for_the_power_of_humans_from_self_play(tmp_path: Path) -> 
     """Self-play for soups, U_r by ``phase2`` beside that human, PPO that is paid U_r."""
     ppo = {
         "total_steps": 256, "num_envs": 8, "experience": {"bptt_horizon": 8},
-        "update": {"minibatch_size": 64}, "policy": {"hidden": [8]},
+        "update": {"minibatch_size": 64},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
         "reporting": {"evaluation_episodes": 0},
     }  # fmt: skip
     both = run_of(tmp_path, "rollout", {**ppo, "environment": "overcooked"}, 20)

@@ -70,7 +70,7 @@ RUNS: dict[str, dict[str, Any]] = {
                 "environment": "gymnasium/BalancedPole-v0",
                 "vectorisation": {"backend": "serial"},
                 "experience": {"bptt_horizon": 32},
-                "policy": {"hidden": [8]},
+                "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
                 "update": {"minibatch_size": 64},
                 "compute": {"threads": 1},
                 "reporting": {"evaluation_episodes": 4},

@@ -23,7 +23,7 @@ from empo_exact.result import load
 from empo_exact.solve import solve
 from empo_theory.inspection import InspectionScope
 
-SHOWN = (".png", ".gif", ".html", ".svg")
+SHOWN = (".png", ".gif", ".html", ".svg", ".pdf")
 WORLD = ["world_model.name=blocks", "world_model.params.size=3", "world_model.params.max_steps=4"]
 
 

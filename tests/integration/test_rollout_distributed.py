@@ -34,7 +34,7 @@ algorithm:
     num_envs: 4
     vectorisation: {{backend: serial}}
     experience: {{bptt_horizon: 16}}
-    policy: {{hidden: [8]}}
+    policy: {{network: {{name: mlp, params: {{hidden: [8]}}}}}}
     update: {{minibatch_size: 32, update_epochs: 2}}
     reporting: {{evaluation_episodes: 4, checkpoint_interval: 1000000}}
 trackers: [jsonl]

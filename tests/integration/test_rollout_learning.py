@@ -173,7 +173,7 @@ BASE: dict[str, Any] = {
     "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
     "gamma": GAMMA,
-    "policy": {"hidden": [32]},
+    "policy": {"network": {"name": "mlp", "params": {"hidden": [32]}}},
     "update": {"update_epochs": 8, "minibatch_size": 512},
     "optimiser": {"lr": 0.02, "lr_schedule": "linear"},
     "losses": [{"loss": {"name": "ppo", "params": {"entropy": {"coef": 0.0}}}}],
@@ -320,8 +320,11 @@ def on_ice(kwargs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     ["lstm", *(pytest.param(memory, marks=pytest.mark.slow) for memory in ("gru", "none"))],
 )
 def test_only_who_remembers_can_answer(learn: Learn, memory: str) -> None:
-    recurrent = {"memory": memory, "memory_size": 16, "critic": "shared"}
-    policy = {"hidden": [16], **(recurrent if memory != "none" else {})}
+    network: dict[str, Any] = {"name": "mlp", "params": {"hidden": [16]}}
+    if memory != "none":
+        params = {"cell": memory, "units": 16, "trunk": network}
+        network = {"name": "lstm", "params": params}
+    policy = {"network": network, "critic": "own" if memory == "none" else "shared"}
     result = learn("Cue", policy=policy, total_steps=12_288, gamma=0.95)
     if memory == "none":
         assert abs(earned(result)) < 0.3

@@ -30,7 +30,7 @@ algorithm:
     num_envs: 4
     vectorisation: {{backend: serial}}
     experience: {{bptt_horizon: 16}}
-    policy: {{hidden: [8]}}
+    policy: {{network: {{name: mlp, params: {{hidden: [8]}}}}}}
     update: {{minibatch_size: 32, update_epochs: 2}}
     compute: {{rank_timeout_s: {timeout_s}}}
     reporting: {{evaluation_episodes: 0, checkpoint_interval: 1000000}}

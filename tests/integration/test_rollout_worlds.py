@@ -23,7 +23,7 @@ from empo_exact.solve import solve
 from empo_learning.evaluation import evaluate_run
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
-from empo_rollout.empowerment.playback import LearnedRobots
+from empo_rollout.world_policies import LearnedRobots
 from empo_testing.environment import Player
 from empo_theory.parameters import CompleteTheory
 from empo_world_environments.params import PowerReward

@@ -148,7 +148,7 @@ def test_a_human_prior_in_a_file_goes_with_its_run(home: Path, tmp_path: Path, k
         WorldModelRef.model_validate({"name": "table", "params": {"file": home / "w.yaml"}})
     )
     vector = WorldVectorEnv(world, copies=1, learners="humans")
-    params = PolicyParams.model_validate({"hidden": [8]})
+    params = PolicyParams.model_validate({"network": {"name": "mlp", "params": {"hidden": [8]}}})
     policy = build_policy(params, vector.spec, generator=torch.Generator().manual_seed(1))
     save_policy(home / "humans", policy, params, vector.spec, world=identity(world))
     prior = {"name": "goal-ppo", "params": {"file": "humans"}}

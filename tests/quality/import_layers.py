@@ -2,8 +2,8 @@
 
 ``python tests/quality/import_layers.py`` does what ``lint-imports`` does. Import-linter takes no
 globs, so the packages of ``plugins/`` are added here: all to the packages that are read, and those
-that ``pyproject.toml`` does not place (the foundations are placed) to the highest of its shelves,
-where they are independent of each other.
+that ``pyproject.toml`` does not place to its shelf "components", where they are independent of each
+other. Placed are the foundations below, and above what is made of components.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlinter.application.user_options import UserOptions
 from importlinter.configuration import configure
 
 ROOT = Path(__file__).parents[2]
-SHELVES = "shelves"
+SHELVES, COMPONENTS = "shelves", "components"
 
 
 def packages() -> list[str]:
@@ -38,7 +38,8 @@ class CompletedOptions(TomlFileUserOptionReader):
             found.session_options["root_packages"] = [*placed, *components]
             for contract in found.contracts_options:
                 if contract["name"] == SHELVES:
-                    contract["layers"] = [" | ".join(components), *contract["layers"]]
+                    place = contract["layers"].index(COMPONENTS)
+                    contract["layers"][place] = " | ".join(components)
         return found
 
 

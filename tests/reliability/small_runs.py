@@ -26,7 +26,7 @@ ROLLOUT: dict[str, Any] = {
     "environment": "gymnasium/Pendulum-v1",
     "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
-    "policy": {"hidden": [8]},
+    "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
     "update": {"minibatch_size": 32},
     "compute": {"threads": 1},
     "reporting": {"evaluation_episodes": 0, "checkpoint_interval": 2},

@@ -67,7 +67,7 @@ def test_a_picture_that_cannot_be_drawn_costs_a_warning(
     assert status(run) == "finished"
     found = [path.name for path in (run.directory / "results").iterdir()]
     assert set(RESULTS[name]) <= set(found)
-    assert not [each for each in found if each.endswith((".png", ".svg", ".gif"))]
+    assert not [each for each in found if each.endswith((".png", ".svg", ".pdf", ".gif"))]
     assert [each for each in warned(caplog) if "a glyph is missing" in each]
 
 

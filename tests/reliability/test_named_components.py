@@ -19,7 +19,8 @@ from empo_core.config.files import load_config
 from empo_core.experiment import Experiment
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Critic, PolicyLoss, ValueNetwork
+from empo_core.protocols import Critic, PolicyLoss, PolicyNetwork, ValueNetwork
+from empo_core.protocols.environments import ObservationSpec
 from empo_core.types import (
     CandidateBatch,
     LossOutput,
@@ -119,18 +120,37 @@ class Imitate(PolicyLoss):
         return LossOutput(-(batch.weight * share * distribution.log_prob(batch.action)).mean())
 
 
+class Rows(PolicyNetwork):
+    """One dense layer, and how many rows it read while acting and while learning."""
+
+    acted: ClassVar[list[int]] = []
+    learned: ClassVar[list[int]] = []
+    features = 4
+
+    def __init__(self, params: Config, observations: ObservationSpec) -> None:
+        super().__init__()
+        self.layer = nn.Linear(observations.words, self.features)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        (self.learned if torch.is_grad_enabled() else self.acted).append(len(observation))
+        return torch.tanh(self.layer(observation))
+
+
 PARTS: list[tuple[Kind, str, str]] = [
     ("aggregator", "reduce", "Reduce"),
     ("value_network", "linear", "Linear"),
     ("policy_loss", "reinforce", "Reinforce"),
     ("policy_loss", "imitate", "Imitate"),
+    ("policy_network", "rows", "Rows"),
 ]
 
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     """The installed components, and those of this module, which have not been called yet."""
-    counts: list[list[Any]] = [Reduce.items, Linear.fits, Reinforce.steps, Imitate.steps]
+    counts: list[list[Any]] = [
+        Reduce.items, Linear.fits, Reinforce.steps, Imitate.steps, Rows.acted, Rows.learned,
+    ]  # fmt: skip
     for count in counts:
         count.clear()
     mine = Provider("empo-mine", "1", "mine")
@@ -179,6 +199,25 @@ def test_rollout_asks_its_loss_in_every_step_of_the_optimiser(
     rows = metrics_of("rollout", registry, tmp_path, losses=[{"loss": "reinforce"}])
     assert len(Reinforce.steps) == rows[-1]["optim/steps"] > 0
     assert sum(Reinforce.steps) % rows[-1]["step"] == 0  # All steps, as often as there are epochs.
+
+
+@pytest.mark.parametrize(
+    ("policy", "trunks"),
+    [
+        ({"network": "rows", "critic": "own"}, 2),
+        ({"network": "rows", "critic": "shared"}, 1),
+        ({"network": {"name": "lstm", "params": {"trunk": "rows"}}, "critic": "shared"}, 1),
+    ],
+)
+def test_rollout_acts_and_learns_by_its_network_alone(
+    registry: Registry, tmp_path: Path, policy: dict[str, Any], trunks: int
+) -> None:
+    rows = metrics_of("rollout", registry, tmp_path, policy=policy)
+    params = CONFIGS["rollout"]["algorithm"]["params"]
+    size = params["update"]["minibatch_size"]
+    assert sum(Rows.learned) == trunks * size * rows[-1]["optim/steps"] > 0
+    assert sum(Rows.acted) >= trunks * rows[-1]["step"]
+    assert sum(Rows.acted) % trunks == 0
 
 
 def test_latent_asks_its_loss_in_every_update(registry: Registry, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def config(folder: Path, iterations: int, on_crash: str = "stop") -> dict[str, A
             "backend": "process", "workers": 2, "async_factor": 2, "on_crash": on_crash,
         },
         "experience": {"bptt_horizon": 16},
-        "policy": {"hidden": [8]},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
         "update": {"minibatch_size": 64},
         "compute": {"threads": 1},
         "reporting": {"evaluation_episodes": 0, "checkpoint_interval": EVERY},

@@ -62,6 +62,8 @@ BODIES: dict[str, list[str]] = {
         "def kill(self, worker, reason): ...",
         "def shutdown(self, timeout_s=5.0): ...",
     ],
+    "policy_network": ["features = 1", "def forward(self, observation): ..."],
+    "schedule": ["def __call__(self, progress): ..."],
     "algorithm": ["def run(self, context): ...", "def check(self, world): ..."],
 }
 BASES = [kind for kind in KINDS if not getattr(PROTOCOLS[kind], "_is_protocol", False)]
@@ -284,4 +286,4 @@ def test_a_factory_that_returns_nothing_is_a_sentence(built: Callable[..., Any])
 
 def test_every_kind_is_checked() -> None:
     assert PROTOCOLS.keys() == set(KINDS)
-    assert BODIES.keys() | {"tracker"} == set(KINDS)
+    assert BODIES.keys() | {"tracker", "callback"} == set(KINDS)

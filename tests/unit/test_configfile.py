@@ -274,7 +274,7 @@ def test_collected_errors_are_reported_together() -> None:
         (
             "algorithm: solve\nworld: grid",
             "run.yaml:2:1: world: unknown key (got 'grid'); allowed: world_model, algorithm, "
-            "trackers, on_tracker_error, seed, runs; did you mean 'world_model'?",
+            "trackers, on_tracker_error, callbacks, seed, runs; did you mean 'world_model'?",
         ),
         (
             "seed: 1",
@@ -314,7 +314,7 @@ def test_collected_errors_are_reported_together() -> None:
                              "go here"),
         ('a: "\\ud800"', "run.yaml:1:4: a: half of a surrogate pair is not a character"),
         ("", "run.yaml:1:1: should be a mapping (got null); allowed: mapping with world_model, "
-             "algorithm, trackers, on_tracker_error, seed, runs"),
+             "algorithm, trackers, on_tracker_error, callbacks, seed, runs"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(

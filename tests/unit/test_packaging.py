@@ -46,6 +46,7 @@ def imported(path: Path) -> set[str]:
             found.add(node.module.partition(".")[0])
     renamed = {
         "PIL": "pillow",
+        "fpdf": "fpdf2",
         "pydantic_core": "pydantic",
         "pygame": "pygame-ce",
         "ruamel": "ruamel.yaml",

@@ -1,4 +1,4 @@
-"""What is printed of an interval contains it, whatever its size."""
+"""What is printed of an interval contains it, whatever its size; pictures name missing bounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from empo_bounds.report import interval_text
+from empo_bounds.certificate import Certificate, RoundRecord
+from empo_bounds.report import interval_text, picture
 
 SHARE = Decimal("1.000001e-9")
 
@@ -37,3 +38,27 @@ def test_a_printed_interval_contains_what_it_is_of(first: float, other: float) -
 )
 def test_intervals_are_shown_to_four_digits(low: float | None, high: float, text: str) -> None:
     assert interval_text([low, high]) == text
+
+
+@pytest.mark.parametrize(
+    ("lows", "label"),
+    [
+        ([None, None], "at least: unbounded"),
+        ([None, -2.0], "at least: unbounded in 1 of 2 rounds"),
+        ([-3.0, -2.0], "at least"),
+    ],
+)
+def test_a_picture_has_both_bounds_or_says_which_is_missing(
+    lows: list[float | None], label: str
+) -> None:
+    rounds = [
+        RoundRecord(
+            occupancy=0.1, pairs=pairs, transitions=pairs, outside=0.1, v_r=[low, -1.0],
+            widest_v_e=0.5, median_v_e=0.5, seconds=0.0,
+        )
+        for pairs, low in zip((1, 10), lows, strict=True)
+    ]  # fmt: skip
+    certificate = Certificate.model_construct(rounds=rounds, vacuous_v_r=[None, 0.0])
+    legend = picture(certificate).axes[0].get_legend()
+    assert legend is not None
+    assert {"at most", label} <= {text.get_text() for text in legend.get_texts()}

@@ -52,6 +52,34 @@ def theories() -> st.SearchStrategy[CompleteTheory]:
     )
 
 
+def fair_theories() -> st.SearchStrategy[CompleteTheory]:
+    """Symbols of the objective in which presence counts, or risk, or both."""
+
+    def complete(symbols: dict[str, Any]) -> CompleteTheory:
+        if symbols["counting"] == "arrival":
+            symbols["early_end"] = "stop"
+        return CompleteTheory(**symbols)
+
+    return st.fixed_dictionaries(
+        {
+            "counting": st.sampled_from(["presence", "presence", "arrival"]),
+            "rho": st.sampled_from([1, 1, 2, 3, 4, 7, 16]),
+            "early_end": st.sampled_from(["stop", "absorb"]),
+            "robot_model": st.sampled_from(["pessimistic", "optimistic", "even"]),
+            "beta_h": st.sampled_from([0.0, 3.0, 10.0, "inf"]),
+            "gamma_h": st.sampled_from([1.0, 0.95, 0.5]),
+            "gamma_r": st.sampled_from([0.99, 0.6]),
+            "beta_r": st.sampled_from([0.0, 1.0, 5.0, 100.0]),
+            "zeta": st.sampled_from([1.0, 1.7, 2.0]),
+            "xi": st.sampled_from([1.0, 1.3, 2.0]),
+            "eta": st.sampled_from([1.0, 1.1]),
+            "x_agg": st.sampled_from(["weighted", "sum"]),
+            "u_agg": st.sampled_from(["mean", "sum"]),
+            "accrual": st.sampled_from(["discrete", "continuous"]),
+        }
+    ).map(complete)
+
+
 def unrolled(world: WorldModel) -> dict[Moment, set[Moment]]:
     """Every moment that can occur, and those that can follow it."""
     horizon = world.spec.horizon
@@ -107,6 +135,10 @@ def errors_at(actual: Any, expected: Values, spec: WorldSpec) -> dict[str, float
     assert bool(actual.terminal) == (not expected.pi_r)
     errors = {
         "V_r": largest_error([actual.V_r], [expected.v_r]),
+        "norms": largest_error(
+            actual.norms[1:],
+            [moment ** (1 / (order + 2)) for order, moment in enumerate(expected.moments)],
+        ),
         "V_m": largest_error(actual.V_m, by_goal(expected.v_m)),
         "V_e": largest_error(actual.V_e, by_goal(expected.v_e)),
     }

@@ -51,7 +51,8 @@ class DrawnWorld(TableWorld):
 
     def render_svg(self, state: Tensor, overlay: Overlay | None = None) -> str:
         assert overlay is not None
-        return f"<svg>{overlay.caption}</svg>"
+        text = f'<text x="0" y="8">{overlay.caption}</text>'
+        return f'<svg xmlns="http://www.w3.org/2000/svg" width="8" height="9">{text}</svg>'
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +75,11 @@ def test_the_start_is_drawn_once_with_the_power_of_each_human(
     start = overlays_of(result, tmp_path)[0]
     assert start.human is None
     powers = result.at(0).X_h
-    assert start.titles == {human: f"X_h = {powers[human]:.3g}" for human in (1, 3)}
-    assert start.caption == f"t = 0: V_r = {result.at(0).V_r:.4g}"
-    assert (tmp_path / "start.svg").read_text() == f"<svg>{start.caption}</svg>"
+    assert start.titles == {human: f"$X_h$ = {powers[human]:.3g}" for human in (1, 3)}
+    assert start.caption == f"t = 0: $V_r$ = {result.at(0).V_r:.4g}"
+    assert f'aria-label="{start.caption}"' in (tmp_path / "start.svg").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {
-        "start.png", "start.svg", "rollout_0.gif",
+        "start.png", "start.svg", "start.pdf", "rollout_0.gif",
     }  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def test_files_hold_everything(small: Any, tmp_path: Path) -> None:
         path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.rglob("*.*")
     )
     assert files == [
-        "curve.csv", "curve.png", "curve.svg", "model.safetensors",
+        "curve.csv", "curve.pdf", "curve.png", "curve.svg", "model.safetensors",
         "training.csv", "videos/a_planner_return_800.0.gif", "videos/a_planner_return_900.0.gif",
     ]  # fmt: skip
     loaded = load_model(tmp_path / "results" / "model.safetensors", registry=small.registry)

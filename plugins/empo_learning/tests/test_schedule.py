@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from empo_learning.schedule import learning_rate, linear, phased_out_before, sigmoid_ramp
+from empo_learning.schedule import linear, phased_out_before, sigmoid_ramp
 
 steps = st.integers(0, 10**6)
 
@@ -50,28 +48,6 @@ def test_without_a_ramp_the_full_value_holds_at_once() -> None:
 def test_the_ramp_rises_within_its_bounds(first: int, second: int, length: int) -> None:
     low, high = sorted((first, second))
     assert 0 <= sigmoid_ramp(low, length) <= sigmoid_ramp(high, length) <= 1
-
-
-# With 100,000 steps, 0.7 of them constant, a rate of 1e-4 holds until step 70,000.
-@pytest.mark.parametrize(
-    ("decay", "step", "expected"),
-    [
-        ("constant", 10**6, 1e-4),
-        ("inverse", 0, 1e-4),
-        ("inverse", 70_000, 1e-4),
-        ("inverse", 87_500, 0.8e-4),
-        ("inverse", 100_000, 0.7e-4),
-        ("inverse_sqrt", 70_000, 1e-4),
-        ("inverse_sqrt", 280_000, 0.5e-4),
-        ("inverse_sqrt", 100_000, math.sqrt(0.7) * 1e-4),
-    ],
-)
-def test_the_learning_rate_holds_and_then_falls(decay: str, step: int, expected: float) -> None:
-    assert learning_rate(step, 1e-4, decay, 70_000) == pytest.approx(expected, rel=1e-12)  # type: ignore[arg-type]
-
-
-def test_a_rate_that_never_holds_falls_from_step_one() -> None:
-    assert [learning_rate(t, 6.0, "inverse", 0) for t in range(4)] == [6.0, 6.0, 3.0, 2.0]
 
 
 # Warm-up ends at 50,000; 0.7 of 100,000 steps is 70,000.

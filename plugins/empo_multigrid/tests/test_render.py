@@ -257,10 +257,35 @@ possible_goals:
 
 def test_names_of_goals_stand_on_the_map_and_in_the_legend() -> None:
     world = world_from_text(NAMED)
-    found = texts(world, Overlay(goal_values=[0.25, 0.75], titles={0: "X_h = 1.5"}))
-    assert {"A meadow", "B home", "A: meadow", "B: home", "0.250", "0.750"} <= set(found)
-    assert "human 0 (yellow): X_h = 1.5" in found
-    assert "V_h^e for human 0 (yellow)" in found
+    found = texts(world, Overlay(goal_values=[0.25, 0.75], titles={0: "$X_h$ = 1.5"}))
+    assert {"A meadow", "A: meadow", "B: home", "0.250", "0.750"} <= set(found)
+    assert " ".join(found).count("human 0 (yellow):  X h  = 1.5") == 1
+    assert " ".join(found).count("V h e  for human 0 (yellow)") == 1
+
+
+def test_a_label_keeps_clear_of_the_agent_in_its_cell() -> None:
+    world = world_from_text(NAMED)
+    overlay = Overlay(goal_values=[0.25, 0.75])
+    # Someone who stands in the only cell of a goal leaves room for its letter.
+    assert "B" in texts(world, overlay)
+    assert "B home" not in texts(world, overlay)
+    # Humans begin facing east: letter and number stand where their triangle is narrow.
+    root = ElementTree.fromstring(world.render_svg(world.initial_state(), overlay))
+    spots = {element.text: element for element in root.iter() if element.text in ("B", ".75")}
+    tile_size = 96
+    assert all(float(each.get("x", 0)) > tile_size / 2 for each in spots.values())
+    assert len(spots) == 2
+
+
+def test_the_action_that_is_taken_stands_beside_its_agent(plain: MultigridWorld) -> None:
+    found = texts(plain, Overlay(actions={0: 3, 1: 0, 2: None}))
+    assert found.count("forward") == 1
+    assert found.count("still") == 1
+
+
+def test_a_heat_map_comes_with_its_scale(plain: MultigridWorld) -> None:
+    assert {"0", "0.5", "1"} <= set(texts(plain, Overlay(goal_values=[None] * 8)))
+    assert "0.5" not in texts(plain, Overlay(pursued={0: 0}))
 
 
 def test_a_name_without_room_is_left_to_the_legend() -> None:
@@ -274,7 +299,7 @@ def test_the_goal_that_is_pursued_is_marked_outside_the_colour_scale() -> None:
     world = world_from_text(NAMED)
     found = texts(world, Overlay(pursued={0: 1}))
     assert {"goals of human 0 (yellow)", "A: meadow", "B: home (pursued)"} <= set(found)
-    assert not {"V_h^e for human 0 (yellow)", "1.00", "1.000", "0.000"} & set(found)
+    assert not {"V", "1.00", "1.000", "0.000"} & set(found)
     image = picture(world, overlay=Overlay(pursued={0: 1}))[TITLE_HEIGHT:]
     other = picture(world, overlay=Overlay(pursued={0: 0}))[TITLE_HEIGHT:]
     dark = [(tile(each, 1, 0).sum(-1) < 300).sum() for each in (image, other)]

@@ -165,7 +165,7 @@ def test_files_are_saved_and_saved_again(tmp_path: Path, compared: bool) -> None
     result = result_of(compared=compared)
     names = {"values.json", MODEL, "losses.csv"} | ({"gap.csv"} if compared else set())
     drawn = ["losses", "gap", "values"] if compared else ["losses"]
-    names |= {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg")}
+    names |= {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg", "pdf")}
     for _ in range(2):
         result.save(tmp_path / "results")
         result.draw(tmp_path / "results")
@@ -207,7 +207,7 @@ def test_pictures_show_what_was_learned() -> None:
     assert result.assessed is not None
     (axes,) = pictures.loss_curves(LOSSES).axes
     curves = {line.get_label(): line.get_xdata().tolist() for line in named_lines(axes)}
-    assert curves == {"v_h_e (▼ below 1e-12)": [10, 20, 30], "q_r": [20, 30]}
+    assert curves == {"$V_h^e$ (▼ below 1e-12)": [10, 20, 30], "$Q_r$": [20, 30]}
     plots = pictures.gap(result.comparison).axes
     assert [len(named_lines(axes)) for axes in plots] == [3, 3, 3]
     assert plots[0].get_lines()[0].get_xdata().tolist() == [10, 30]
@@ -225,9 +225,9 @@ def test_a_curve_says_and_marks_where_it_is_clipped_and_leaves_out_what_is_not_a
     heights = [1.0, 1e-13, float("nan"), 0.0, 0.5]
     (axes,) = pictures.loss_curves([(step, {"q_r": y}) for step, y in enumerate(heights)]).axes
     curve, marks = axes.get_lines()
-    assert axes.get_legend().get_texts()[0].get_text() == "q_r (▼ below 1e-12)"
+    assert axes.get_legend().get_texts()[0].get_text() == "$Q_r$ (▼ below 1e-12)"
     assert marks.get_marker() == "v"
     assert marks.get_xdata().tolist() == [1, 3]
     np.testing.assert_array_equal(curve.get_ydata(), [1.0, 1e-12, np.nan, 1e-12, 0.5])
     (axes,) = pictures.loss_curves([(0, {"q_r": 1.0})]).axes
-    assert [line.get_label() for line in named_lines(axes)] == ["q_r"]
+    assert [line.get_label() for line in named_lines(axes)] == ["$Q_r$"]

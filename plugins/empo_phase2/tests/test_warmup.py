@@ -86,27 +86,21 @@ def test_the_robot_acts_evenly_until_warm_up_is_over_and_then_ever_less_so() -> 
     assert rising == sorted(rising)
 
 
-def decay(name: str, constant: float) -> WarmUpSchedule:
-    return schedule(optimiser=OptimiserParams(lr_schedule=name, lr_constant_fraction=constant))
+def progress_of(constant: float) -> WarmUpSchedule:
+    return schedule(optimiser=OptimiserParams(lr_constant_fraction=constant))
 
 
-def test_the_learning_rate_can_fall_as_1_over_t() -> None:
-    plan = decay("inverse", 0.7)
-    assert plan.lr_factor(0) == plan.lr_factor(69_999) == 1.0
-    assert plan.lr_factor(100_000) == pytest.approx(0.7)
+def test_the_learning_rate_changes_after_its_constant_part() -> None:
+    plan = progress_of(0.7)
+    assert plan.lr_progress(0) == plan.lr_progress(70_000) == 0.0
+    assert plan.lr_progress(85_000) == pytest.approx(0.5)
+    assert plan.lr_progress(100_000) == plan.lr_progress(100_001) == 1.0
 
 
 def test_the_learning_rate_never_falls_before_full_training() -> None:
-    plan = decay("inverse", 0.1)
-    assert plan.lr_factor(49_999) == 1.0
-    assert plan.lr_factor(100_000) == pytest.approx(0.5)
-
-
-def test_the_learning_rate_can_fall_straight_to_nothing() -> None:
-    plan = decay("linear", 0.7)
-    assert plan.lr_factor(70_000) == 1.0
-    assert plan.lr_factor(85_000) == pytest.approx(0.5)
-    assert plan.lr_factor(99_999) == pytest.approx(1 / 30_000)
+    plan = progress_of(0.1)
+    assert plan.lr_progress(50_000) == 0.0
+    assert plan.lr_progress(75_000) == pytest.approx(0.5)
 
 
 def test_discounts_rise_in_a_straight_line_once_their_quantity_is_trained() -> None:

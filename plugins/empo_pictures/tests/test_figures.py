@@ -7,7 +7,7 @@ from PIL import Image
 
 pytest.importorskip("matplotlib")
 
-from empo_pictures.figures import COLOURS, LINE_STYLES, new_figure, write_figure
+from empo_pictures.figures import COLOURS, LINE_STYLES, in_words, new_figure, write_figure
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 DEFICIENCIES = {
@@ -18,18 +18,38 @@ DEFICIENCIES = {
 }  # fmt: skip
 
 
-def test_a_figure_is_written_as_png_and_as_svg_with_texts(tmp_path: Path) -> None:
+def test_a_figure_is_written_as_png_svg_and_pdf_with_texts_that_need_no_font(
+    tmp_path: Path,
+) -> None:
     figure, (first, second) = new_figure(columns=2, width=8)
     first.plot([0, 1], [1, 2], label="one curve")
     first.legend()
-    second.set_title("another panel")
-    write_figure(figure, tmp_path / "curve.png")
-    files = sorted(tmp_path.iterdir())
-    assert [file.name for file in files] == ["curve.png", "curve.svg"]
-    with Image.open(files[0]) as picture:
+    second.set_title("another panel, $V_h^e$")
+    paths = write_figure(figure, tmp_path / "curve.png")
+    assert [path.name for path in paths] == ["curve.png", "curve.svg", "curve.pdf"]
+    with Image.open(paths[0]) as picture:
         assert picture.size == (8 * 240, 3.6 * 240)
-    texts = {text.strip() for text in ElementTree.parse(files[1]).getroot().itertext()}
-    assert {"one curve", "another panel"} <= texts
+    tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(paths[1]).iter()}
+    assert "text" not in tags
+    assert b"/FontFile2" in paths[2].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("exact/v_r", "$V_r$ (exact)"),
+        ("root.V_r", "$V_r$ (start)"),
+        ("eval/v_h_e_mean_abs", "$V_h^e$ mean abs (evaluation)"),
+        ("beta_r", r"$\beta_r$"),
+        ("zeta", r"$\zeta$"),
+        ("eval/planner/return_mean", "return mean (evaluation planner)"),
+        ("n_steps", "n steps"),
+        ("etage", "etage"),
+        ("in_$", r"in \$"),
+    ],
+)
+def test_keys_become_titles_in_words(key: str, words: str) -> None:
+    assert in_words(key) == words
 
 
 def test_equal_figures_give_equal_files(tmp_path: Path) -> None:

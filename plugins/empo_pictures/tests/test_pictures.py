@@ -7,7 +7,7 @@ from PIL import Image
 
 from empo_core.errors import StorageError
 from empo_core.types import AgentSpec, WorldSpec
-from empo_pictures.pictures import robot_policies, write_gif, write_png
+from empo_pictures.pictures import PAUSE_MS, robot_policies, write_gif, write_png
 
 
 def frame(colour: tuple[int, int, int], height: int = 6, width: int = 8) -> np.ndarray:
@@ -29,7 +29,7 @@ def test_a_gif_has_every_frame_in_order_at_the_frame_rate(tmp_path: Path) -> Non
         assert image.n_frames == 3
         for number, expected in enumerate([RED, GREEN, BLUE]):
             image.seek(number)
-            assert image.info["duration"] == 200
+            assert image.info["duration"] == (200 if number < 2 else 200 + PAUSE_MS)
             np.testing.assert_allclose(np.asarray(image.convert("RGB")), expected, atol=8)
 
 

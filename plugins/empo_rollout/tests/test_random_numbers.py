@@ -131,7 +131,8 @@ def drawn_in_run(folder: Path, make: Callable[[Path], Any], **changed: Any) -> d
     log = folder / "drawn"
     params: dict[str, Any] = {
         "total_steps": 64, "num_envs": 4, "vectorisation": {"backend": "serial"},
-        "experience": {"bptt_horizon": 8}, "policy": {"hidden": [4]},
+        "experience": {"bptt_horizon": 8},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": [4]}}},
         "update": {"update_epochs": 1, "minibatch_size": 16}, "compute": {"threads": 1},
         "reporting": {"evaluation_episodes": 0},
     } | changed  # fmt: skip

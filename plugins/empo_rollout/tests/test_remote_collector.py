@@ -48,7 +48,8 @@ def params(**changed: Any) -> dict[str, Any]:
     return {
         "total_steps": 96, "num_envs": 4, "environment": "gymnasium/CartPole-v1",
         "vectorisation": {"backend": "serial"}, "experience": {"bptt_horizon": 8},
-        "policy": {"hidden": [8]}, "update": {"minibatch_size": 8},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
+        "update": {"minibatch_size": 8},
         "compute": {"threads": 1}, "reporting": {"evaluation_episodes": 2},
         "collection": {"actors": ACTORS},
     } | changed  # fmt: skip

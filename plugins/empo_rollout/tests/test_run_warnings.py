@@ -99,5 +99,5 @@ def test_defaults_depend_on_the_number_of_environments() -> None:
     few, large = (None, 10, None, "steps", 1e-3), (64, 1, None, "shuffled", 3e-4)
     assert about(num_envs=1) == about(num_envs=64) == about(num_envs=99, preset="few") == few
     assert about(num_envs=65) == about(num_envs=None) == about(num_envs=1, preset="large") == large
-    assert about(policy={"memory": "gru", "critic": "shared"})[3] == "shuffled"
+    assert about(policy={"network": "lstm", "critic": "shared"})[3] == "shuffled"
     assert about(update={"update_epochs": 3})[1] == 3

@@ -610,7 +610,7 @@ def test_the_closed_form_learns_what_autograd_does(
 @pytest.mark.parametrize(
     ("groups", "entropy", "need"),
     [
-        ({"policy": LSTM}, {}, "memory: none"),
+        ({"policy": LSTM}, {}, "name: mlp"),
         ({"policy": {"activation": "relu"}}, {}, "activation: tanh"),
         ({"compute": {"precision": "bfloat16"}}, {}, "precision: float32"),
         ({}, {"target_entropy": 0.5}, "without jacobian, target_entropy"),

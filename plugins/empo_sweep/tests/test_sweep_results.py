@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from empo_learning.statistics import interval
+from empo_sweep.picture import picture
 from empo_sweep.report import csv_text, footers, headings_and_rows, write_results
 from empo_sweep.results import Results, as_data, results_of
 from empo_sweep.sweep_file import read_sweep
@@ -95,6 +96,18 @@ def test_the_csv_has_a_line_per_arm(toy: Path) -> None:
     assert lines[1].startswith("1,3,2.0,1.0,-0.48")
     assert lines[2].startswith("2,3,3.0,1.0,0.51")
     assert lines[2].endswith(",3,1.0,1.0,1.0,,,,0,0,0")
+
+
+def test_a_picture_has_one_panel_and_intervals_where_there_are_seeds_for_them(toy: Path) -> None:
+    both = ["algorithm.params.noise=1,2,3", "seed=0", "baseline.algorithm.params.noise=1"]
+    both.append("objective.key=score")
+    numbers: dict[int, list[float | None]] = {1: [1.0] * 3, 2: [2.0] * 3}
+    (axes,) = picture(results(numbers, *both)).axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("noise", "score")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["x = 1", "x = 2"]
+    assert not axes.containers
+    (axes,) = picture(results({1: [1.0, 2.0, 3.0], 2: [2.0, 3.0, 4.0]})).axes
+    assert len(axes.containers) == 2
 
 
 def test_results_are_written_though_their_picture_cannot_be(

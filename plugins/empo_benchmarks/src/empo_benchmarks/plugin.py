@@ -9,7 +9,7 @@ from empo_core import Component, hookimpl
 
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer two world models, a human prior for each, and an environment made from one."""
+    """Offer three world models, human priors for two, and an environment made from one."""
     yield Component(
         kind="world_model",
         name="blocks",
@@ -42,6 +42,14 @@ def empo_components() -> Iterable[Component]:
         target="empo_benchmarks.overcooked.prior:KitchenPlanner",
         api=1,
         summary="Humans of a kitchen take the nearest of what their goal needs next.",
+    )
+    yield Component(
+        kind="world_model",
+        name="disempower",
+        params="empo_benchmarks.disempower.params:DisempowerParams",
+        target="empo_benchmarks.disempower.world:load_world",
+        api=1,
+        summary="An assistant moves boxes, which frees a user and may shut a bystander in.",
     )
     yield Component(
         kind="environment",

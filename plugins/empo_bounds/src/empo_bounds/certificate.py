@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field, JsonValue
@@ -24,8 +25,11 @@ from empo_worlds.arrays import load_arrays, save_arrays
 
 FOLDER, FILE, ARRAYS, PICTURE = "certificate", "certificate.json", "arrays", "width.png"
 FORMAT, VERSION = "empo-certificate", 3
-PARAMETERS = set(TheoryParams.model_fields) - {"beta_r"}
-"""Parameters that the values of given policies depend on."""
+PARAMETERS = set(TheoryParams.model_fields) - {"beta_r", "counting", "rho", "early_end"}
+"""Parameters that the values of given policies depend on; a question has the last three as usual.
+"""
+ROUNDED = 1e-15
+"""Share of a logarithm that it may be off."""
 SMALL_BYTES = 100_000_000
 """Values of all pairs are kept where they take at most this."""
 
@@ -60,6 +64,29 @@ class StartBounds(StrictModel):
         """Width of V_h^e of every goal."""
         intervals = [goal.v_e for human in self.humans for goal in human.goals]
         return [(high or 0.0) - (low or 0.0) for low, high in intervals]
+
+
+class Bits(NamedTuple):
+    """Intervals of powers in bits at the start.
+
+    Attributes:
+        individual: I_h of each human.
+        aggregate: P.
+        long_term: L.
+    """
+
+    individual: list[Interval]
+    aggregate: Interval
+    long_term: Interval
+
+    def data(self, certificate: Certificate) -> dict[str, JsonValue]:
+        """As JSON data."""
+        names = [human.name for human in certificate.start.humans]
+        return {
+            "I_h": dict(zip(names, map(list, self.individual), strict=True)),
+            "P": list(self.aggregate),
+            "L": list(self.long_term),
+        }
 
 
 class RoundRecord(StrictModel):
@@ -141,6 +168,31 @@ class Certificate(StrictModel):
     def pairs(self) -> int:
         """Pairs that were expanded."""
         return self.rounds[-1].pairs
+
+
+def bits(certificate: Certificate) -> Bits:
+    """The intervals of the start in bits, which follow from the others."""
+    start, eta = certificate.start, float(certificate.theory["eta"])  # type: ignore[arg-type]
+    (loss, lack) = ([_negated(side) for side in reversed(of)] for of in (start.v_r, start.u_r))
+    return Bits(
+        individual=[_in_bits(human.x_h, 1.0) for human in start.humans],
+        aggregate=_in_bits(lack, -1.0 / eta),
+        long_term=_in_bits(loss, -1.0),
+    )
+
+
+def _negated(bound: float | None) -> float | None:
+    return None if bound is None else -bound
+
+
+def _in_bits(numbers: Interval, factor: float) -> Interval:
+    """The interval of ``factor`` times log2, a little wider, for logarithms are rounded."""
+    sides = [None if not number else factor * math.log2(number) for number in numbers]
+    low, high = sides if factor > 0 else reversed(sides)
+    return [
+        None if low is None else low - ROUNDED * abs(low),
+        None if high is None else high + ROUNDED * abs(high),
+    ]
 
 
 def interval(low: float, high: float) -> Interval:

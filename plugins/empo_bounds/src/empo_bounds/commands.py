@@ -64,6 +64,7 @@ def certify(
     """Prove intervals for the values of a run's policy: of every goal, of power, and of V_r."""
     with only_ours_on_stdout(quiet=quiet):
         from empo_bounds.assumptions import Assumptions
+        from empo_bounds.certificate import bits
         from empo_bounds.certified_run import certify_run
         from empo_core.cli.run import progress_shown, terminal_trackers
         from empo_core.tracker_group import TrackerGroup
@@ -86,7 +87,9 @@ def certify(
         return
     with kept_in(done.directory):
         if json:
-            print_json(done.certificate.model_dump(mode="json") | {"folder": str(done.directory)})
+            in_bits = bits(done.certificate).data(done.certificate)
+            more = {"bits": in_bits, "folder": str(done.directory)}
+            print_json(done.certificate.model_dump(mode="json") | more)
         elif not quiet:
             _present(done.certificate)
         if not json:

@@ -39,8 +39,17 @@ class Question:
 
         Raises:
             UnsuitableWorldError: if the world has no human, or a human without goals.
-            SolveError: if all goals of a human have weight 0.
+            SolveError: if all goals of a human have weight 0, or the theory is one whose values are
+                not bounded here.
         """
+        for key, value, only in (
+            ("counting", self.theory.counting, "arrival"),
+            ("rho", self.theory.rho, 1),
+        ):
+            if value != only:
+                raise SolveError(
+                    f"theory.{key} is {value}: certificates bound the values of {key}: {only} only"
+                )
         check_humans(self.world.spec)
         for human, weights in zip(self.spec.humans, self.weights, strict=True):
             if not weights.sum() > 0:

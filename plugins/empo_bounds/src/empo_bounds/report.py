@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from typing import TYPE_CHECKING
 
-from empo_bounds.certificate import Certificate, Interval
+from empo_bounds.certificate import Certificate, Interval, bits
 from empo_pictures.figures import new_figure
 
 if TYPE_CHECKING:
@@ -132,13 +132,19 @@ def _side(interval: Interval, side: int, places: int | None) -> str:
 
 def goal_rows(certificate: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
     """Headings and rows: the robots' values, then every human's power and goals."""
-    start = certificate.start
+    start, in_bits = certificate.start, bits(certificate)
     rows: list[tuple[str, ...]] = [
         ("", name, *_interval_texts(interval))
-        for name, interval in (("V_r", start.v_r), ("U_r", start.u_r))
+        for name, interval in (
+            ("V_r", start.v_r),
+            ("L, bits", in_bits.long_term),
+            ("U_r", start.u_r),
+            ("P, bits", in_bits.aggregate),
+        )
     ]
-    for human in certificate.start.humans:
+    for human, power in zip(certificate.start.humans, in_bits.individual, strict=True):
         rows.append((human.name, "X_h", *_interval_texts(human.x_h)))
+        rows.append((human.name, "I_h, bits", *_interval_texts(power)))
         rows += [(human.name, goal.name, *_interval_texts(goal.v_e)) for goal in human.goals]
     return ("human", "goal", "at least", "at most", "width"), rows
 
@@ -184,26 +190,29 @@ def picture(certificate: Certificate, right: float | None = None) -> Figure:
     pairs = [round_.pairs for round_ in certificate.rounds]
     for label, side in (("at most", 1), ("at least", 0)):
         bounded = [
-            (count, round_.v_r[side])
+            (count, bound)
             for count, round_ in zip(pairs, certificate.rounds, strict=True)
-            if round_.v_r[side] is not None
+            if (bound := round_.v_r[side]) is not None
         ]
-        if bounded:
-            left.plot(*zip(*bounded, strict=True), marker=".", label=label)
+        # A bound that is missing is named, so that nobody looks for its curve.
+        missing = len(pairs) - len(bounded)
+        count = "" if not bounded else f" in {missing} of {len(pairs)} rounds"
+        label += f": {UNBOUNDED}{count}" if missing else ""
+        left.plot([x for x, _ in bounded], [y for _, y in bounded], marker=".", label=label)
     for bound in certificate.vacuous_v_r:
         if bound is not None:
             left.axhline(bound, color="grey", linestyle=":", linewidth=1)
             left.plot([], [], color="grey", linestyle=":", label="nothing expanded")
     if right is not None:
         left.axhline(right, color="black", linewidth=1, label="exact")
-    left.set_ylabel("V_r at the start")
+    left.set_ylabel("$V_r$ at the start")
     other.plot(
         pairs, [round_.widest_v_e for round_ in certificate.rounds], marker=".", label="widest"
     )
     other.plot(
         pairs, [round_.median_v_e for round_ in certificate.rounds], marker=".", label="median"
     )
-    other.set_ylabel("width of V_h^e at the start")
+    other.set_ylabel("width of $V_h^e$ at the start")
     for axes in (left, other):
         axes.set_xscale("log")
         axes.set_xlabel("pairs expanded")

@@ -9,7 +9,14 @@ from empo_bushworld.layout import MOVES, Layout
 from empo_core.types import Overlay, WorldSpec
 from empo_pictures.canvas import INK, RGB, Pen, blend, text_on
 from empo_pictures.picture_sheet import PictureSheet, goal_key
-from empo_worlds.grid.pictures import best_value, draw_cell, draw_goal, draw_move, tile_size_of
+from empo_worlds.grid.pictures import (
+    best_value,
+    draw_action,
+    draw_cell,
+    draw_goal,
+    draw_move,
+    tile_size_of,
+)
 
 GROUND: Final[RGB] = (236, 228, 208)
 BUSH: Final[RGB] = (38, 110, 48)
@@ -54,6 +61,10 @@ def sheet(
         for agent, (cell, tint) in enumerate(zip(row, tints, strict=False)):
             number = str(1 + agent - robots * (agent >= robots))
             pens[cell].text((0.5, 0.36), number, 0.24, text_on(tint), halo=tint)
+            chosen = marks.actions.get(agent)
+            if chosen is not None:
+                is_low = cell // layout.width == layout.height - 1
+                draw_action(pens[cell], spec.agents[agent].actions[chosen], is_low=is_low)
 
     tile = tile_size_of(layout.width, layout.height, marks, tile_size or layout.tile)
     return PictureSheet(spec, tints, marks, tile, layout.width, layout.height, paint)

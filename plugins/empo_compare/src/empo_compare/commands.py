@@ -126,7 +126,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw the curves: FILE with suffix .png and with suffix .svg.",
+            help="Draw the curves: FILE with suffix .png, .svg and .pdf.",
             show_default=False,
         ),
     ] = None,
@@ -152,7 +152,7 @@ def compare(
         if picture is not None:
             from empo_pictures.figures import write_figure
 
-            write_figure(curves.picture(result.bands, result.labels), picture)
+            files = write_figure(curves.picture(result.bands, result.labels), picture)
     if json:
         print_json(report.as_data(result, policies))
         return
@@ -163,4 +163,4 @@ def compare(
     for line in report.policy_lines(policies):
         show(line)
     if picture is not None:
-        show(f"{picture.with_suffix('.png')}\n{picture.with_suffix('.svg')}")
+        show("\n".join(map(str, files)))

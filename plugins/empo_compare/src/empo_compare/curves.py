@@ -16,6 +16,9 @@ from empo_learning.statistics import interval
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+STEPS_TO_GO = "exact/v_r"
+"""The metric whose steps are those that are left."""
+
 
 @dataclass(frozen=True)
 class Band:
@@ -60,7 +63,7 @@ def picture(bands: Mapping[str, Mapping[str, Band]], labels: Mapping[str, str]) 
         bands: By metric and group.
         labels: Of the groups.
     """
-    from empo_pictures.figures import COLOURS, LINE_STYLES, new_figure
+    from empo_pictures.figures import COLOURS, LINE_STYLES, in_words, literal, new_figure
 
     columns = min(2, len(bands))
     rows = math.ceil(len(bands) / columns)
@@ -78,15 +81,10 @@ def picture(bands: Mapping[str, Mapping[str, Band]], labels: Mapping[str, str]) 
             )
             low, high = band.mean - band.half_width, band.mean + band.half_width
             axes.fill_between(band.steps, low, high, color=colour, alpha=0.2, linewidth=0)
-        axes.set_title(literal(metric), fontsize="medium")
-        axes.set_xlabel("step")
+        axes.set_title(in_words(metric), fontsize="medium")
+        axes.set_xlabel("steps to go" if metric == STEPS_TO_GO else "step")
     for axes in panels[len(bands) :]:
         axes.set_visible(False)
     names = [literal(label) for label in lines]
     figure.legend(list(lines.values()), names, loc="outside lower center", frameon=False)
     return figure
-
-
-def literal(text: str) -> str:
-    """Text of which matplotlib reads nothing as a formula."""
-    return text.replace("$", r"\$")

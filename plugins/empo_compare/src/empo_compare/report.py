@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from empo_compare.run_table import value_text
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Title, headings and rows."""
+Results = Mapping[str, Mapping[str, tuple[float, float, int]]]
+"""Mean, half the width of its interval, and number of runs, by summary key and group."""
+BITS = "root.bits."
+"""Powers in bits among the keys of summaries."""
 MOST_STEPS = 8
 """Rows of a table of a curve."""
 
@@ -50,9 +54,24 @@ def tables(comparison: Comparison) -> Iterator[Table]:
             for key, values in comparison.results.items()
         ],
     )
+    if rows := list(_bits_rows(comparison.results, names)):
+        yield f"Differences in bits, from {names[0]}", ("key", *names[1:]), rows
     for metric, bands in comparison.bands.items():
         numbers = ", ".join(f"{name}: n = {band.number}" for name, band in bands.items())
         yield f"{metric} ({numbers})", ("step", *bands), _curve_rows(list(bands.values()))
+
+
+def _bits_rows(results: Results, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """What later groups have more than the first, of each power in bits at the start."""
+    for key, values in results.items():
+        power = key.removeprefix(BITS)
+        if power == key or power.startswith("most") or names[0] not in values:
+            continue
+        first = values[names[0]][0]
+        differences = (
+            f"{values[name][0] - first:+.4f}" if name in values else "" for name in names[1:]
+        )
+        yield power, *differences
 
 
 def _curve_rows(bands: Sequence[Band]) -> list[tuple[str, ...]]:

@@ -9,17 +9,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
+from empo_core.runs.atomic import read_json
 from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.threads import torch_threads
-from empo_exact.inspection import inspect
+from empo_exact.diagnostics.diagnose import (
+    diagnose,
+    has_all_times,
+    names_of,
+    refuse_unsuitable,
+)
+from empo_exact.inspection import opaque
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
+from empo_exact.problem import check_params
 from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
+from empo_theory.diagnostics import PowerFindings
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
 from empo_worlds.contract import require_one_start
 from empo_worlds.roles import check_humans
@@ -43,11 +52,12 @@ class Exact(Algorithm):
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
-        directory = context.directory / "values"
+        directory, world = context.directory / "values", _world(context.world)
+        self._refuse_unsuitable(world)
         # Large arrays are the kernels'; they have threads of their own.
         with torch_threads(1), joined() as peers:
             result = solve(
-                _world(context.world),
+                world,
                 self._params,
                 directory=Path(peers.all(str(directory))[0]) if peers else directory,
                 tracker=context.tracker,
@@ -55,12 +65,15 @@ class Exact(Algorithm):
                 seed=context.seed,
                 peers=peers,
             )
+            self._diagnose(result, context)
         result.directory = context.directory
         if self._params.inspector:
             warn_without_inspector()
             if not result.wants_page:
                 log.warning(
-                    "no inspector.html: it needs the values of all times; set keep to all or disk"
+                    "no inspector.html: %s",
+                    opaque(self._params.theory, result)
+                    or "it needs the values of all times; set keep to all or disk",
                 )
         return result
 
@@ -95,7 +108,21 @@ class Exact(Algorithm):
 
         Raises:
             StorageError: if the run has not finished, or is damaged.
+            ConfigError: if more than U_r where somebody acts makes up what the robots maximise.
         """
+        theory, rate = self._params.theory, self._params.defunct.rate
+        usual = {
+            "theory.counting": (theory.counting, "arrival"),
+            "theory.rho": (theory.rho, 1),
+            "defunct.rate": (rate, 0),
+        }
+        for key, (value, only) in usual.items():
+            if value != only:
+                raise ConfigError(
+                    f"algorithm.params.{key} of 'exact' is {value}, and U_r as the reward of "
+                    f"learners takes {only} only, for a sum of it is not what such robots "
+                    f"maximise; leave {key} out of that run"
+                )
         return SolvedPower(self._finished(context))
 
     def inspection(self, context: RunContext, scope: InspectionScope) -> Inspection:
@@ -105,7 +132,7 @@ class Exact(Algorithm):
             StorageError: if the run has not finished, or is damaged.
             WorldError: if the state cannot be reached by that time.
         """
-        return inspect(self._finished(context), self._params.theory, scope)
+        return self._finished(context).inspection(scope)
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""
@@ -113,6 +140,7 @@ class Exact(Algorithm):
 
         world = _world(world)
         check_humans(world.spec)
+        check_params(world, self._params)
         if key := self._params.needs_one_start(self._params.compute.processes):
             require_one_start(world, key)
         if reason := too_many_actions(world.spec):
@@ -126,6 +154,22 @@ class Exact(Algorithm):
         world = _world(world)
         return {} if too_many_actions(world.spec) else self._forecast_of(world).alternatives()
 
+    def _refuse_unsuitable(self, world: WorldModel) -> None:
+        """Refuse what cannot be measured, before anything is solved."""
+        params = self._params
+        names = names_of(world.spec, params.diagnostics)
+        refuse_unsuitable(world.spec, names, params.coalition_goals, params.reserve_states)
+
+    def _diagnose(self, result: ExactResult, context: RunContext) -> None:
+        """Measure who holds the power, where the values of all times were kept."""
+        names = names_of(result.spec, self._params.diagnostics)
+        if names and has_all_times(result):
+            result.diagnostics = diagnose(result, names, tracker=context.tracker, is_strict=False)
+        elif self._params.diagnostics:
+            log.warning(
+                "no diagnostics: they need the values of all times; set keep to all or disk"
+            )
+
     def _forecast_of(self, world: WorldModel) -> Forecast:
         from empo_exact.forecast import Forecast
 
@@ -137,7 +181,9 @@ class Exact(Algorithm):
         """The result of a finished run with the values of all times; solved again if not saved."""
         results = context.directory / RESULTS
         if (results / "tables").is_dir():
-            return load(results, _world(context.world))
+            result = load(results, _world(context.world))
+            result.diagnostics = saved_findings(results / SUMMARY)
+            return result
         if not (results / SUMMARY).is_file():
             raise StorageError(
                 f"{context.directory}: has no results; this algorithm saves them at its end. Go "
@@ -159,6 +205,25 @@ class Exact(Algorithm):
                     _world(context.world), params, tracker=context.tracker, seed=context.seed
                 )
         return self._solved_again
+
+
+def saved_findings(summary: Path) -> PowerFindings | None:
+    """Who holds the power, as the summary of a run has it; None where that was not measured.
+
+    Raises:
+        StorageError: if the summary is damaged.
+    """
+    data = read_json(summary) if summary.is_file() else {}
+    root = data.get("root") if isinstance(data, dict) else None
+    measured = root.get("diagnostics") if isinstance(root, dict) else None
+    if not isinstance(measured, dict):
+        return None
+    try:
+        return PowerFindings.of(measured)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise StorageError(f"{summary}: root.diagnostics.{where}: {first['msg']}") from error
 
 
 @contextmanager

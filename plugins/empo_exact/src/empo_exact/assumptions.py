@@ -18,6 +18,7 @@ from empo_exact.game import Floats, Game, Humans, padded
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import answers, uniform_policy
 from empo_exact.plugin import ExactParams
+from empo_theory.parameters import HumanTheory
 from empo_worlds.policy_checks import checked_human_policy
 
 OfGoals = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal"]]
@@ -87,15 +88,24 @@ def make_humans(
     if believed is not None:
         belief = believe(graph, game, believed, params.compute.workers)
         refuse_impossible_beliefs(world, graph, belief)
-    optimistic = params.theory.robot_model == "optimistic"
     goals_by_human = (padded(beta, spec), padded(nu, spec))
     habit = padded(habit.transpose(0, 2, 1), spec)
-    return assumed_humans(*goals_by_human, habit, belief, is_optimistic=optimistic)
+    return assumed_humans(*goals_by_human, habit, belief, params.theory)
 
 
 def assumed_humans(
-    beta: Floats, nu: Floats, habit: Floats, belief: Floats, *, is_optimistic: bool
+    beta: Floats, nu: Floats, habit: Floats, belief: Floats, theory: HumanTheory
 ) -> Humans:
     """The assumptions of Phase 1 from their arrays; see ``game.Humans`` for the axes."""
     has_habit, has_greedy = bool((nu > 0).any()), bool(np.isinf(beta).any())
-    return Humans(beta, nu, habit, belief, is_optimistic, has_habit, has_greedy)
+    return Humans(
+        beta=beta,
+        nu=nu,
+        habit=habit,
+        belief=belief,
+        is_optimistic=theory.robot_model == "optimistic",
+        is_even=theory.robot_model == "even",
+        achieved_value=float(theory.counting == "presence"),
+        has_habit=has_habit,
+        has_greedy=has_greedy,
+    )

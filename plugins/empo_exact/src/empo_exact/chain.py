@@ -134,8 +134,14 @@ def close_loop(solution: Solution) -> Chain:
     """The chain of a solved world: the robot's policy, and humans over all their goals.
 
     Raises:
-        SolveError: if episodes start from several states.
+        SolveError: if episodes start from several states, or robots may fail.
     """
+    if solution.failed is not None:
+        raise SolveError(
+            f"robots of {solution.spec.name!r} may fail (defunct.rate), which is no part of its "
+            "states, and a chain has one node per state and time; solve it with defunct.rate 0 "
+            "for a chain"
+        )
     if (number := len(solution.start)) > 1:
         raise SolveError(
             f"{solution.spec.name!r} starts in one of {number} states by chance, and a chain has "
@@ -178,6 +184,8 @@ def visits_over_time(
 ) -> Iterator[tuple[int, Int64[np.ndarray, " state"], Float64[np.ndarray, " state"]]]:
     """Time, states that episodes are in then, and the chance of each; of the closed loop.
 
+    Where robots may fail, these are episodes in which they have not.
+
     Args:
         solution: The solved world.
         start: The chance of each of the first states to be the one that episodes begin in.
@@ -189,7 +197,10 @@ def visits_over_time(
         if not len(here):
             return
         yield time, here, visits[:, 0]
-        here, visits, _ = _advance(solution, here, time, visits, solution.problem.game.prob)
+        problem = solution.problem
+        here, visits, _ = _advance(
+            solution, here, time, visits, problem.working * problem.game.prob
+        )
 
 
 def occupancy(
@@ -225,6 +236,9 @@ class SolvedLoop:
         v_e = np.zeros((len(states), len(solution.spec.goals)))
         if alive.any():
             v_e[alive] = solution.values(time).v_e[states[alive]]
+        if solution.problem.counts_presence:
+            achieved = solution.problem.game.achieved[states[~alive]]
+            v_e[~alive] = achieved[:, solution.problem.places]
         discounted = solution.problem.game.discounted_r
         reached, there, accrued = _advance(solution, states, time, mass, discounted)
         return LoopStep(alive, v_e, accrued, reached, there)
@@ -250,7 +264,8 @@ def _advance(
         mass: Mass of some processes in them.
         share: Share of the mass that goes along a transition, if its joint action is taken.
     """
-    graph, game = solution.graph, solution.problem.game
+    graph = solution.graph
+    game = solution.problem.game._replace(successor=graph.successor)
     there = np.zeros((graph.num_states, mass.shape[1]))
     accrued = np.zeros(len(here))
     alive = np.flatnonzero(solution.alive(here, time))

@@ -69,7 +69,9 @@ def refuse_powerless(
         SolveError: if a human is without power; the message shows the state.
         NonFiniteError: if there are numbers that no world makes.
     """
-    suspects = np.flatnonzero(np.isnan(values.v_r[: problem.graph.num_expanded]))
+    is_last = time is not None and time == problem.horizon
+    valued = values.v_r if is_last else values.v_r[: problem.graph.num_expanded]
+    suspects = np.flatnonzero(np.isnan(valued))
     for state in suspects if reached is None else suspects[reached[suspects]]:
         if not np.isfinite(values.v_e[state]).all():
             raise _not_finite("V_h^e", values.v_e[state], "where it should be")
@@ -79,7 +81,7 @@ def refuse_powerless(
         for h, human in enumerate(spec.humans):
             goals = slice(problem.game.first_goal[h], problem.game.last_goal[h])
             counts = problem.game.weight[goals] > 0 if problem.theory.is_weighted else True
-            if not ((values.v_e[state, goals] > 0) & counts).any():
+            if problem.theory.is_counted[h] and not ((values.v_e[state, goals] > 0) & counts).any():
                 helpless.append(f"{spec.agents[human].name} (agent {human})")
         if not helpless:
             helpless = ["some human (its X_h underflows: lower zeta, xi or eta)"]

@@ -145,7 +145,7 @@ class Forecast:
         }
         if idle := params.idle_checkpoints(1):
             report["checkpoints"] = f"none, unless torchrun starts several processes: {idle}"
-        if warning := warning_before(self.world, self._graph, params.theory):
+        if warning := warning_before(self.world, self._graph, params):
             report["warning"] = warning
         return report
 
@@ -224,7 +224,8 @@ def _bytes(
         for size, original, resolved in zip(sizes, written, keeps, strict=True)
     ]
     disk = [
-        ram.disk_bytes(original, resolved.keep) + spills * ram.spilled_disk_bytes(size)
+        ram.disk_bytes(original, resolved.keep, params)
+        + spills * ram.spilled_disk_bytes(size, params)
         for size, original, resolved in zip(sizes, written, keeps, strict=True)
     ]
     return [peaks[0] - ram.block_bytes(sizes[0], params), SPREAD * peaks[-1]], disk
@@ -277,7 +278,8 @@ def sweep_seconds(world: WorldModel, graph: StateGraph, params: ExactParams) -> 
     theory = params.theory.model_copy(update={"nu": 0.0})
     prior = UniformPrior(UniformParams(), world) if params.human_prior is not None else None
     assumed = Assumptions(human_prior=prior)
-    problem = pose(world, graph, ExactParams(theory=theory, compute=params.compute), assumed)
+    timed = ExactParams(theory=theory, counts=params.counts, compute=params.compute)
+    problem = pose(world, graph, timed, assumed)
     end = int(graph.offsets[sample * graph.spec.num_joint_actions])
     reached = max(sample, int(graph.successor[:end].max(initial=0)) + 1)
     solver, order = Solver(problem, Seconds()), np.arange(sample, dtype=np.int32)
@@ -289,7 +291,7 @@ def sweep_seconds(world: WorldModel, graph: StateGraph, params: ExactParams) -> 
             begin = stopwatch()
             solver.sweep(order, after, room(problem, sample), 1, threads, before)
             fastest = min(fastest, stopwatch() - begin)
-    return fastest / sample
+    return ram.num_layers(params) * fastest / sample
 
 
 def _seconds(ends: Sequence[float]) -> str:

@@ -9,15 +9,16 @@ goals can so be done for ``LANES`` neighbours at a time, see ``simd``.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int64, Shaped
+from jaxtyping import Bool, Float64, Int64, Shaped
 from numpy.typing import NDArray
 
 from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph
-from empo_theory.equations import reward_weight
+from empo_theory.equations import end_weight, reward_weight
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.samples import joint_actions, part_index
 
@@ -39,10 +40,11 @@ class Game(NamedTuple):
     Attributes:
         offsets: Start of each pair's transitions [pair + 1].
         successor: [transition].
-        code: Index into the next four; transitions with equal numbers share one [transition].
+        code: Index into the next five; transitions with equal numbers share one [transition].
         prob: Probability behind each code [code].
         discounted_h: Probability times the humans' discount [code].
         discounted_r: Probability times the robot's discount [code].
+        arrived: Probability times what entering a goal counts [code].
         accrued: Probability times how much U_r counts during the transition [code].
         achieved: Whether a state achieves a goal [state goal].
         is_plain: Every joint action of a state has exactly one successor, one unit of time away
@@ -71,6 +73,7 @@ class Game(NamedTuple):
     prob: Floats
     discounted_h: Floats
     discounted_r: Floats
+    arrived: Floats
     accrued: Floats
     achieved: NDArray[np.uint8]
     is_plain: NDArray[np.uint8]
@@ -101,6 +104,8 @@ class Humans(NamedTuple):
         belief: Weight of the other humans' profile given a human and its own action; empty
             means evenly over their available actions [1 or state, human, action, others].
         is_optimistic: The robot is expected to help rather than to obstruct.
+        is_even: The robot is expected to choose evenly; then ``is_optimistic`` is of no account.
+        achieved_value: V_h^m of a goal where it is achieved.
         has_habit: Some ``nu`` is positive.
         has_greedy: Some ``beta`` is infinite.
     """
@@ -110,6 +115,8 @@ class Humans(NamedTuple):
     habit: Floats
     belief: Floats
     is_optimistic: bool
+    is_even: bool
+    achieved_value: float
     has_habit: bool
     has_greedy: bool
 
@@ -122,6 +129,10 @@ class Theory(NamedTuple):
     Attributes:
         is_weighted: X_h weighs goals; ``x_agg``.
         is_mean: U_r averages over humans; ``u_agg``.
+        is_presence: Being in a goal counts; ``counting``.
+        end_weight: Weight of U_r in a state where the episode is over, with ``is_presence``.
+        is_counted: Whether U_r counts each human's power [human].
+        num_counted: How many it counts.
     """
 
     beta_r: float
@@ -131,6 +142,31 @@ class Theory(NamedTuple):
     terminal_value: float
     is_weighted: bool
     is_mean: bool
+    is_presence: bool
+    end_weight: float
+    is_counted: NDArray[np.uint8]
+    num_counted: int
+
+
+class Moments(NamedTuple):
+    """What the moments of the robot's cost take besides; see ``risk``.
+
+    Attributes:
+        rho: The highest order.
+        discount: gamma_r to the power of the duration [code].
+        accrual: How much U_r counts during the transition [code].
+        is_uniform: The last is the same for all transitions.
+        weights: Probability times that power of gamma_r, to the power of each order from 1 on;
+            0 where an order is above ``rho`` [code padded_order].
+        binomial: Binomial coefficients [order order].
+    """
+
+    rho: int
+    discount: Floats
+    accrual: Floats
+    is_uniform: bool
+    weights: Floats
+    binomial: Floats
 
 
 class Block(NamedTuple):
@@ -162,9 +198,9 @@ class CurrentState(NamedTuple):
 class GoalPayoffs(NamedTuple):
     """Payoff of reaching a state to each goal, one step later.
 
-    Where all transitions take one unit of time, an entry is 1 where the goal is achieved and the
-    discounted value elsewhere; otherwise it is V_h, undiscounted, and ``rows.expect`` forms the
-    bracket of (1) and (6).
+    Where all transitions take one unit of time, an entry is 1 where the goal is achieved (gamma_h,
+    where presence counts) and the discounted value elsewhere; otherwise it is V_h, undiscounted,
+    and ``rows.expect`` forms the bracket of (1) and (6).
 
     Attributes:
         table: A row per state, then scratch rows, one per joint action [row goal].
@@ -184,11 +220,26 @@ class Values(NamedTuple):
         v_m: V_h^m, what each human hopes for [state goal].
         v_e: V_h^e, what each human can in fact attain [state goal].
         v_r: V_r [state].
+        norms: ``m_k``, the ``k``-th root of the mean ``k``-th power of the robot's cost, for the
+            orders from 2 to ``rho``; that of order 1 is -V_r [state order].
     """
 
     v_m: Floats
     v_e: Floats
     v_r: Floats
+    norms: Floats
+
+
+def arrays_of(values: Values) -> dict[str, Floats]:
+    """The arrays of values by name; without norms where there are none."""
+    arrays = values._asdict()
+    return arrays if values.norms.shape[1] else {n: a for n, a in arrays.items() if n != "norms"}
+
+
+def values_of(arrays: Mapping[str, Floats]) -> Values:
+    """Values from what ``arrays_of`` returned."""
+    none = np.zeros((len(arrays["v_r"]), 0))
+    return Values(arrays["v_m"], arrays["v_e"], arrays["v_r"], arrays.get("norms", none))
 
 
 class Policies(NamedTuple):
@@ -232,6 +283,14 @@ class Scratch(NamedTuple):
         q_r: [robot].
         pi_r: [robot].
         accrual: Expected weight of U_r [robot].
+        scale: What norms of the robot's cost are divided by, for each of its actions; with as many
+            more as ``is_robot_available`` has [robot].
+        sums: E[c^i (gamma_r^D m_j / scale)^j] of an action, at j - 1, where ``i + j`` is at most
+            ``rho``; i is 0 where c is always the same; see ``risk`` [robot i padded_order].
+        accruals: E[c^i], likewise [robot i].
+        highest: What ``sums`` has for the highest order, to which pi_r belongs [robot].
+        log_policy: ln pi_r [robot].
+        log_moment: ln E[Y^k] after an action [robot].
     """
 
     leads_to: NDArray[np.int32]
@@ -250,10 +309,16 @@ class Scratch(NamedTuple):
     q_r: Floats
     pi_r: Floats
     accrual: Floats
+    scale: Floats
+    sums: Floats
+    accruals: Floats
+    highest: Floats
+    log_policy: Floats
+    log_moment: Floats
 
 
-def make_scratch(game: Game) -> Scratch:
-    """Working memory for one thread."""
+def make_scratch(game: Game, rho: int = 1) -> Scratch:
+    """Working memory for one thread, for moments up to an order."""
     goals, humans = len(game.weight), len(game.num_actions)
     actions = int(game.num_actions.max())
     profiles, robots = game.num_profiles, game.num_robot_actions
@@ -275,6 +340,12 @@ def make_scratch(game: Game) -> Scratch:
         q_r=np.zeros(padded),
         pi_r=np.zeros(padded),
         accrual=np.zeros(padded),
+        scale=np.ones(padded),
+        sums=np.zeros((robots, rho + 1, padded_orders(rho))),
+        accruals=np.zeros((robots, rho + 1)),
+        highest=np.ones(padded),
+        log_policy=np.zeros(padded),
+        log_moment=np.zeros(robots),
     )
 
 
@@ -337,16 +408,16 @@ def make_game(
     lengths = [len(spec.goals_of(human)) for human in spec.humans]
     begins = np.cumsum([0] + [length + -length % LANES for length in lengths])
     weight = np.array([goal.weight for goal in spec.goals], np.float64)
-    rho_r = -math.log(theory.gamma_r)
-    accrual = [reward_weight(rho_r, float(d), theory.accrual) for d in graph.duration]
+    discounted_h = graph.prob * theory.gamma_h**graph.duration
     return Game(
         offsets=graph.offsets,
         successor=graph.successor,
         code=graph.code,
         prob=graph.prob,
-        discounted_h=graph.prob * theory.gamma_h**graph.duration,
+        discounted_h=discounted_h,
         discounted_r=graph.prob * theory.gamma_r**graph.duration,
-        accrued=graph.prob * np.array(accrual, np.float64),
+        arrived=discounted_h if theory.counting == "presence" else graph.prob,
+        accrued=graph.prob * accruals(graph, theory),
         achieved=padded(achieved.astype(np.uint8), spec),
         is_plain=plain_states(graph),
         profile=profile,
@@ -382,8 +453,15 @@ def plain_states(graph: StateGraph) -> NDArray[np.uint8]:
     return is_plain
 
 
-def make_theory(theory: CompleteTheory) -> Theory:
-    """The symbols of Phase 2 as the kernels read them."""
+def accruals(graph: StateGraph, theory: CompleteTheory) -> Float64[np.ndarray, " code"]:
+    """How much U_r counts during the transitions of each code [code]."""
+    rho_r = -math.log(theory.gamma_r)
+    weights = [reward_weight(rho_r, float(d), theory.accrual) for d in graph.duration]
+    return np.array(weights, np.float64)
+
+
+def make_theory(theory: CompleteTheory, is_counted: Bool[np.ndarray, " human"]) -> Theory:
+    """The symbols of Phase 2 as the kernels read them; ``end_weight`` is that of the last step."""
     return Theory(
         beta_r=theory.beta_r,
         zeta=theory.zeta,
@@ -392,4 +470,30 @@ def make_theory(theory: CompleteTheory) -> Theory:
         terminal_value=theory.terminal_value,
         is_weighted=theory.x_agg == "weighted",
         is_mean=theory.u_agg == "mean",
+        is_presence=theory.counting == "presence",
+        end_weight=end_weight(theory, 0),
+        is_counted=is_counted.astype(np.uint8),
+        num_counted=int(is_counted.sum()),
     )
+
+
+def make_moments(graph: StateGraph, theory: CompleteTheory) -> Moments:
+    """What the kernel of moments reads."""
+    accrual, orders = accruals(graph, theory), np.arange(1.0, theory.rho + 1)
+    discount = theory.gamma_r**graph.duration
+    weights = np.zeros((len(discount), padded_orders(theory.rho)))
+    weights[:, : theory.rho] = graph.prob[:, None] * discount[:, None] ** orders
+    numbers = range(theory.rho + 1)
+    return Moments(
+        rho=theory.rho,
+        discount=discount,
+        accrual=accrual,
+        is_uniform=bool((accrual == accrual[:1]).all()),
+        weights=weights,
+        binomial=np.array([[float(math.comb(k, j)) for j in numbers] for k in numbers]),
+    )
+
+
+def padded_orders(rho: int) -> int:
+    """Columns of a table of moments; 0 where the mean is all."""
+    return -(-rho // LANES) * LANES if rho > 1 else 0

@@ -7,7 +7,7 @@ In the order of the paper (arXiv 2508.00159v2, Table 1), with V_h^m of the next 
       solve_humans         one state
         expect_successors  (1) E over s' of U + (1 - U) gamma_h V_h^m; the tables that it reads
                            have that bracket already, unless durations differ: ``payoffs.py``
-        extreme_replies    (1) min over a_r of it, for each of the humans' profiles
+        extreme_replies    (1) min over a_r of it, for each of the humans' profiles; or max, or mean
         list_profiles      (1) the others' actions a_-h, evenly likely or as believed
         value_human_actions  (1) Q_h^m; (2) beta_h (Q_h^m - max Q_h^m)
         exponential        (2) e to that
@@ -36,6 +36,7 @@ from empo_exact.rows import (
     PLAIN,
     TERMINAL,
     Mixture,
+    blend_replies,
     blend_some,
     expect_successors,
     extreme_replies,
@@ -157,7 +158,7 @@ def decide(
     """One human's policy, equation (2), and value, equation (3), for a few goals.
 
     Where a goal is achieved already, it was paid for on arrival: the human idles, by its first
-    available action, and V_h^m is 0.
+    available action, and V_h^m is 0; or 1, where presence counts.
     """
     actions, whole = game.num_actions[human], zero
     for action in range(actions):
@@ -175,9 +176,20 @@ def decide(
             chosen += achieved
             idle = False
         store(policies.pi_h, (here.position, action, goal), chosen)
-    store(out.v_m, (here.state, goal), value * (1.0 - achieved))
+    value = where_less(0.0, achieved, humans.achieved_value, value)
+    store(out.v_m, (here.state, goal), value)
     for action in range(actions, policies.pi_h.shape[1]):
         store(policies.pi_h, (here.position, action, goal), zero)
+
+
+@inlined
+def choose_evenly(robots: int, s: Scratch) -> None:
+    """Fill in a robot's policy that takes every available joint action alike."""
+    count = 0
+    for robot in range(robots):
+        count += entry(s.is_robot_available, (robot,))
+    for robot in range(robots):
+        s.pi_r[robot] = entry(s.is_robot_available, (robot,)) / count
 
 
 @inlined
@@ -194,16 +206,23 @@ def solve_humans(
     kind = kind_of(game, here.state)
     if kind == TERMINAL:
         for goal in range(payoffs.table.shape[1]):
-            out.v_m[here.state, goal] = 0.0
+            achieved = entry(game.achieved, (here.state, goal))
+            out.v_m[here.state, goal] = humans.achieved_value * achieved
             for action in range(policies.pi_h.shape[1]):
                 policies.pi_h[here.position, action, goal] = 0.0
         return
     unavailable = -math.inf if humans.is_optimistic else math.inf
+    if humans.is_even:
+        unavailable = 0.0
     successors = expect_successors(
         game, here.state, kind, payoffs, unavailable, s
     )  # (1): E over s'
+    if humans.is_even:
+        choose_evenly(game.num_robot_actions, s)
     for profile in range(game.num_profiles):  # (1): min over a_r
-        if humans.is_optimistic:
+        if humans.is_even:
+            blend_replies(game, payoffs.table, successors, profile, s.pi_r, s.by_profile)
+        elif humans.is_optimistic:
             extreme_replies(game, payoffs.table, successors, profile, True, s.by_profile)
         else:
             extreme_replies(game, payoffs.table, successors, profile, False, s.by_profile)

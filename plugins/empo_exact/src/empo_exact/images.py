@@ -48,6 +48,21 @@ def copy_row_values(
             v_r[before + image] = v_r[state]
 
 
+@compiled
+def copy_row_orders(
+    first: Int64[np.ndarray, " state_plus_1"],
+    states: Int64[np.ndarray, " chosen"],
+    table: Float64[np.ndarray, "row order"],
+) -> None:
+    """Copy the rows of some states, whose columns mean no goals, to those of their images."""
+    before = len(first) - 1
+    for chosen in range(len(states)):
+        state = states[chosen]
+        for image in range(first[state], first[state + 1]):
+            for order in range(table.shape[1]):
+                table[before + image, order] = table[state, order]
+
+
 @dataclass(frozen=True, eq=False)
 class Images:
     """The images of the states of a reduced graph, and the transitions that lead to them.
@@ -105,3 +120,9 @@ class Images:
     ) -> None:
         """Copy V_r of some states to that of their images."""
         copy_row_values(self.first, states, v_r)
+
+    def copy_orders(
+        self, table: Float64[np.ndarray, "row order"], states: Int64[np.ndarray, " chosen"]
+    ) -> None:
+        """Copy norms or powers of some states to those of their images."""
+        copy_row_orders(self.first, states, table)

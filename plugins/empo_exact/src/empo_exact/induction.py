@@ -10,14 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from jaxtyping import Int32
 
+from empo_core.errors import SolveError
 from empo_core.protocols import Tracker
 from empo_exact.acyclic import levels_of
 from empo_exact.answers import answers
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.game import Values
+from empo_exact.graph import StateGraph
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
-from empo_exact.reach import reachable_masks
+from empo_exact.reach import Mask, reachable_masks
 from empo_exact.sweep import Seconds, Solver, room, terminal_values
 from empo_exact.values import ValueStore
 
@@ -112,9 +114,16 @@ class GraphSweeps(Sweeps):
     Attributes:
         problem: The problem.
         store: Keeps the values of all times; those of a world without a horizon are of time 0.
+        failed: The same where robots have failed; None where they do not fail.
     """
 
-    def __init__(self, problem: Problem, store: ValueStore, seconds: Seconds) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        store: ValueStore,
+        seconds: Seconds,
+        failed: FailedSweeps | None = None,
+    ) -> None:
         """Nothing is valued yet.
 
         Raises:
@@ -124,13 +133,22 @@ class GraphSweeps(Sweeps):
         self.num_states = problem.graph.num_states
         self.problem = problem
         self.store = store
+        self.failed = failed
         self._solver = Solver(problem, seconds)
-        self._levels = levels_of(problem.graph, problem.world) if self.horizon is None else []
+        self._levels = self._all_levels()
         last = self.num_states if self.horizon is None else problem.graph.within(self.horizon)
         self._values = terminal_values(problem, last)
+        if self.horizon is None:  # Any finite number will do until a state is valued.
+            unknown = np.isnan(self._values.v_r)
+            self._values.v_r[unknown], self._values.norms[unknown] = -1.0, 1.0
         self._after: Payoffs | None = None
         self._before: Payoffs | None = None
         self._has_gaps = False
+
+    @property
+    def values(self) -> Values:
+        """The values of the last sweep; of all levels so far, where there is no horizon."""
+        return self._values
 
     def recover(self) -> int:
         """Take up the values that an interrupted run left on disk; the sweeps that made them."""
@@ -142,16 +160,27 @@ class GraphSweeps(Sweeps):
         else:
             earliest = self.store.recover(self.horizon - 1, self._check, self._answers)
             done = 0 if earliest is None else self.horizon - earliest
-        if done and self.horizon is not None:
-            self._values = self.store.at(self.horizon - done)
+        if self.failed is not None:
+            done = min(done, self.failed.recover())
+            self.failed.take_up(done)
+        self.take_up(done)
         if not done and self.horizon is None:
             log.info("all levels are solved anew: only with compute.parts are some of them kept")
         return done
 
+    def take_up(self, done: int) -> None:
+        """Go on after so many sweeps, whose values are in the store."""
+        if done and self.horizon is not None:
+            self._values = self.store.at(self.horizon - done)
+
     def sweep(self, done: int, threads: ThreadPoolExecutor) -> tuple[int, float | None]:
         """See ``Sweeps``."""
         problem, states = self.problem, self._states(done)
-        after = self._after or Payoffs.of(problem, self._values)
+        if not done:
+            self._refuse_ends()
+        after = self._after or Payoffs.of(problem, self._values, self._failed_values)
+        if self.failed is not None:  # Its values are read where this sweep has valued a block.
+            self.failed.sweep(done, threads)
         if self.horizon is None:
             left, when = 1, f"{done + 1} levels from the last states"
             values, before = self._values, after
@@ -160,13 +189,14 @@ class GraphSweeps(Sweeps):
             values = room(problem, len(states))
             # The payoffs of this sweep are read, those of the next one are written.
             before = self._before or Payoffs(problem, len(states))
+            before.failed = self._failed_values
+            before.forget_range()
         bad = self._solver.sweep(states, after, values, left, threads, before)
         self._values, self._after, self._before = values, before, after
         refuse_non_finite(problem, values, when)
         time = None if self.horizon is None else self.horizon - done - 1
         if bad:
-            reached = None if time is None else reachable_masks(problem.graph, time)[time]
-            refuse_powerless(problem, values, time, reached)
+            self._refuse_powerless(values, time)
             # Out of reach a human may be without power, and whatever leads there without values.
             self._has_gaps = True
         refuse_unknown(values, time, self._has_gaps, problem.graph.within(0))
@@ -174,6 +204,8 @@ class GraphSweeps(Sweeps):
 
     def keep(self, done: int, *, is_last: bool) -> None:
         """See ``Sweeps``."""
+        if self.failed is not None:
+            self.failed.keep(done, is_last=is_last)
         if self.horizon is not None:
             self.store.put(self.horizon - done, self._values, self._solver.answers)
         elif is_last:
@@ -185,6 +217,31 @@ class GraphSweeps(Sweeps):
         self._has_gaps = self.horizon is not None and not is_finite
         valued = sum(len(level) for level in self._levels[:done])
         return valued, self._start() if done else None
+
+    @property
+    def _failed_values(self) -> Values | None:
+        return None if self.failed is None else self.failed.values
+
+    def _all_levels(self) -> list[Int32[np.ndarray, " state"]]:
+        """The states by level, last first; empty where there is a horizon."""
+        problem = self.problem
+        return levels_of(problem.graph, problem.world) if self.horizon is None else []
+
+    def _refuse_ends(self) -> None:
+        """Refuse states at the horizon in which a human is without power, if presence counts."""
+        if self.horizon is None or math.isfinite(float(self._values.v_r.sum())):
+            return
+        self._refuse_powerless(self._values, self.horizon)
+        self._has_gaps = True
+
+    def _refuse_powerless(self, values: Values, time: int | None) -> None:
+        """Refuse states within reach in which a human is without power."""
+        reached = None if time is None else self._reached(time)
+        refuse_powerless(self.problem, values, time, reached)
+
+    def _reached(self, time: int) -> Mask:
+        """The states that can be reached after so many steps."""
+        return reachable_masks(self.problem.graph, time)[time]
 
     def _states(self, done: int) -> Int32[np.ndarray, " state"]:
         """The states of a sweep after so many others."""
@@ -206,3 +263,42 @@ class GraphSweeps(Sweeps):
         """The fingerprint of what priors answer at a time."""
         left = (self.horizon or 1) - time
         return answers(self.problem, self._states(left - 1), left)
+
+
+class FailedSweeps(GraphSweeps):
+    """The states of a graph in which robots have failed; see ``defunct``.
+
+    Args:
+        problem: The problem where they have.
+        store: Keeps its values.
+        seconds: Wall-clock time of both phases.
+        graph: The graph of working robots.
+        is_likely: Robots may fail, so that their failure is within reach from time 1 on.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        store: ValueStore,
+        seconds: Seconds,
+        graph: StateGraph,
+        *,
+        is_likely: bool,
+    ) -> None:
+        self._graph = graph
+        self._is_likely = is_likely
+        super().__init__(problem, store, seconds)
+
+    def _all_levels(self) -> list[Int32[np.ndarray, " state"]]:
+        return levels_of(self._graph, self.problem.world) if self.horizon is None else []
+
+    def _refuse_powerless(self, values: Values, time: int | None) -> None:
+        if not self._is_likely or time == 0:
+            return
+        try:
+            super()._refuse_powerless(values, time)
+        except SolveError as error:
+            raise SolveError(f"where robots have failed (defunct), {error}") from None
+
+    def _reached(self, time: int) -> Mask:
+        return reachable_masks(self._graph, time)[time]

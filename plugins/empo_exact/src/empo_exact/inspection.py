@@ -25,6 +25,8 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         theory: The parameters it was solved with.
         scope: Where to begin.
     """
+    if reason := opaque(theory, solution):
+        raise SolveError(reason)
     times = _times(solution, scope.time)
     scope.kept_times(solution.horizon)  # Refuses times at which nobody acts.
     graph = solution.graph
@@ -42,7 +44,8 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
     v_r, v_e, v_m = _values(solution, times, chosen)
-    follows_parameters = _follows_parameters(solution)
+    by_parameters = follows_parameters(solution)
+    counted = solution.problem.theory.is_counted > 0
     return Inspection(
         spec=solution.spec,
         theory=theory,
@@ -58,10 +61,26 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         first_time=scope.time,
         v_r=v_r,
         v_e=v_e,
-        v_m=v_m if follows_parameters else None,
-        pi_h=None if follows_parameters else _human_policies(solution, times, chosen),
+        v_m=v_m if by_parameters else None,
+        pi_h=None if by_parameters else _human_policies(solution, times, chosen),
+        counts=None if counted.all() else tuple(counted.tolist()),
         closed_loop=SolvedLoop(solution),
     )
+
+
+def opaque(theory: CompleteTheory, solution: Solution) -> str | None:
+    """Why decisions cannot be split over steps and goals; None: they can."""
+    if solution.failed is not None:
+        return (
+            "an explanation splits Q_r over steps, humans and goals, and has no states in which "
+            "robots have failed: solve with defunct.rate 0 for one"
+        )
+    if theory.rho > 1:
+        return (
+            f"an explanation splits Q_r over steps, humans and goals, which a mean of cost to the "
+            f"power of {theory.rho} is no sum of: solve with theory.rho 1 for one"
+        )
+    return None
 
 
 def nbytes(solution: Solution) -> int | None:
@@ -160,7 +179,7 @@ def _values(solution: Solution, times: list[int], chosen: Numbers) -> tuple[Floa
     return v_r, v_e, v_m
 
 
-def _follows_parameters(solution: Solution) -> bool:
+def follows_parameters(solution: Solution) -> bool:
     """True where the scalar parameters alone say how humans act, without any habit."""
     problem, humans = solution.problem, solution.problem.humans
     return (

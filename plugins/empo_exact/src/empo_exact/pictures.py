@@ -11,13 +11,14 @@ from torch import Tensor
 from empo_core.types import Overlay
 from empo_exact.rollout import play
 from empo_exact.solution import Solution
-from empo_pictures.pictures import Frame, replace_file, robot_policies, write_gif, write_png
+from empo_pictures.pictures import Frame, robot_policies, write_gif, write_png
+from empo_pictures.vectors import write_vectors
 
 FRAMES_PER_SECOND = 2
 
 
 def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> None:
-    """Write ``start.png``, ``start.svg`` and ``rollout_<i>.gif`` of a world that is drawable."""
+    """Write ``start`` as PNG, SVG and PDF, and ``rollout_<i>.gif``, of a world that is drawable."""
     world = solution.problem.world
     start = start_frame(solution)
     if start is None:
@@ -25,7 +26,7 @@ def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> No
     write_png(start, directory / "start.png")
     vectors = world.render_svg(*_start(solution))
     if vectors is not None:
-        replace_file(directory / "start.svg", vectors.encode())
+        write_vectors(vectors, directory / "start")
     generator = torch.Generator().manual_seed(seed)
     for number in range(rollouts if _has_all_times(solution) else 0):
         frames = []
@@ -60,9 +61,9 @@ def overlay(solution: Solution, state: int, time: int) -> Overlay:
         )
     return Overlay(
         goal_values=values.V_e.clip(0, 1).tolist(),
-        titles={human: f"X_h = {power:.3g}" for human, power in values.X_h.items()},
+        titles={human: f"$X_h$ = {power:.3g}" for human, power in values.X_h.items()},
         policies=robot_policies(spec, values.pi_r),
-        caption=f"t = {time}: V_r = {values.V_r:.4g}",
+        caption=f"t = {time}: $V_r$ = {values.V_r:.4g}",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from empo_core import Component, Config, hookimpl
+from empo_core import Command, Component, Config, hookimpl
 from empo_core.config import ExecutorRef, HumanPriorRef, merged
 from empo_theory.parameters import CompleteTheory, HumanTheory
 
@@ -25,6 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "eta": 1.0, "x_agg": "weighted", "u_agg": "mean", "accrual": "discrete",
     },
 }  # fmt: skip
+PRESETS["fair"] = PRESETS["paper"] | {"counting": "presence"}
 """Values of ``theory`` set at once by ``preset``, from docs/explanation/conventions.md."""
 
 
@@ -41,7 +42,7 @@ class Belief(Config):
 class PriorParams(Config):
     """Phase 1: what the robot believes about the humans. Symbols as in the paper."""
 
-    preset: Literal["paper", "reference", "neutral"] | None = Field(
+    preset: Literal["paper", "reference", "neutral", "fair"] | None = Field(
         None, description="Sets the symbols of theory at once; keys given beside it win."
     )
     theory: HumanTheory = Field(
@@ -77,6 +78,47 @@ class PriorParams(Config):
                 "habit has no effect while theory.nu is 0; set nu > 0 or leave habit out"
             )
         return self
+
+
+Diagnostic = Literal["alone", "vulnerability", "domination", "coalitions", "reserve", "canonical"]
+"""A measurement of who holds the power; docs/how-to/diagnose_power.md says what each is."""
+
+
+class StateSet(Config):
+    """A set of states: those that achieve goals, or that are listed."""
+
+    any_of: list[str] | None = Field(
+        None, min_length=1, description="States that achieve one of the goals of these names."
+    )
+    all_of: list[str] | None = Field(
+        None, min_length=1, description="States that achieve all goals of these names."
+    )
+    rows: list[list[int]] | None = Field(
+        None, min_length=1, description="States given by their rows."
+    )
+
+    @model_validator(mode="after")
+    def _is_one_set(self) -> StateSet:
+        if sum(key is not None for key in (self.any_of, self.all_of, self.rows)) != 1:
+            raise ValueError("give one of any_of, all_of and rows")
+        return self
+
+
+class Defunct(Config):
+    """A robot that may fail for good: from then on all robots take their null action."""
+
+    rate: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Chance that working robots fail for good, per unit of time, once they have "
+        "acted; humans notice it.",
+    )
+    null_action: str | None = Field(
+        None,
+        description="Action that failed robots take, by name; it must be available everywhere. "
+        "null means the first.",
+    )
 
 
 class Compute(Config):
@@ -142,6 +184,15 @@ class ExactParams(PriorParams):
     human_prior: HumanPriorRef | None = Field(
         None, description="Human prior; None solves Phase 1 with the parameters above."
     )
+    counts: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="Names of the humans whose power counts in U_r; the others act all the same. "
+        "null means all.",
+    )
+    defunct: Defunct = Field(
+        default_factory=Defunct, description="How robots may fail for good, and what they then do."
+    )
     compute: Compute = Field(
         default_factory=Compute, description="Processors and RAM that a run may take."
     )
@@ -171,11 +222,28 @@ class ExactParams(PriorParams):
         ge=0,
         description="Rollouts to play and draw after solving; null means 1, or 0 with keep: none.",
     )
-
     inspector: bool | None = Field(
         None,
         description="Write inspector.html, a page that shows every decision and why; null writes "
         "it where its data take at most 20 MB.",
+    )
+    diagnostics: list[Diagnostic] | None = Field(
+        None,
+        description="Who holds the power at the start, measured after solving. alone: without "
+        "robots; vulnerability, domination: against other humans, or robots, who do their worst; "
+        "coalitions: together, of up to four humans; reserve: whether a further goal would change "
+        "what robots do; canonical: with every state as a goal. null means the first three, for up "
+        "to eight humans, where the values of all times are kept.",
+    )
+    coalition_goals: dict[str, StateSet] | None = Field(
+        None,
+        min_length=1,
+        description="Goals of coalitions: sets of states by the name of the goal that each member "
+        "pursues for it. null means goals that are the same states to all humans.",
+    )
+    reserve_states: StateSet | None = Field(
+        None,
+        description="The further goal of reserve; null means the states in no goal of a human.",
     )
 
     @classmethod
@@ -224,8 +292,13 @@ class ExactParams(PriorParams):
         """
         compute, keep = self.compute, self.keep
         in_parts = compute.has_parts or processes > 1
+        for key, name in (("coalition_goals", "coalitions"), ("reserve_states", "reserve")):
+            if getattr(self, key) is not None and name not in (self.diagnostics or ()):
+                yield (
+                    f"{key} has no effect without {name} in diagnostics; add it, or leave {key} out"
+                )
         if keep == "none":
-            for key in self._given("rollouts", "inspector"):
+            for key in self._given("rollouts", "inspector", "diagnostics"):
                 yield (
                     f"{key} needs the values of all times: set keep to all or disk, or leave {key} "
                     "out"
@@ -236,7 +309,7 @@ class ExactParams(PriorParams):
                     f"keep: {keep} keeps the whole graph, which processes that share it do not: "
                     "set keep to none, or use one process"
                 )
-            for key in self._given("rollouts", "count_unrolled", "inspector"):
+            for key in self._given("rollouts", "count_unrolled", "inspector", "diagnostics"):
                 yield (
                     f"{key} needs the whole graph, which processes that share it do not keep: "
                     f"leave {key} out, or use one process"
@@ -269,6 +342,22 @@ class ExactParams(PriorParams):
                     f"reduce: lump compares states by where actions lead, and {key} may tell apart "
                     f"what that does not: leave lump out of reduce, or {key}"
                 )
+        if self.defunct.rate > 0:
+            if self.reduce:
+                yield (
+                    "reduce does not go with defunct.rate, for the states in which robots have "
+                    "failed are solved, too: leave reduce out, or defunct"
+                )
+            if in_parts:
+                yield (
+                    "defunct.rate needs the graph in one piece: leave compute.graph, compute.parts "
+                    "and compute.processes out and start one process, or leave defunct out"
+                )
+        if "symmetry" in self.reduce and self.counts is not None:
+            yield (
+                "reduce: symmetry may rename a human that counts as one that does not: leave "
+                "symmetry out of reduce, or counts"
+            )
         if "symmetry" in self.reduce and self.believed_others is not None:
             yield (
                 "reduce: symmetry needs beliefs that are symmetric, too, and believed_others names "
@@ -334,4 +423,15 @@ def empo_components() -> Iterable[Component]:
         target="empo_exact.prior:UniformPrior",
         api=1,
         summary="Humans choose evenly among their available actions.",
+    )
+
+
+@hookimpl
+def empo_commands() -> Iterable[Command]:
+    """Offer diagnostics of solved runs."""
+    yield Command(
+        name="diagnose",
+        help="Who holds the power in a solved run, and who can take it away?",
+        target="empo_exact.commands:diagnose",
+        api=1,
     )

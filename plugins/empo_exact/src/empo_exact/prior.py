@@ -133,7 +133,7 @@ class _Solved:
             following = np.arange(len(values.v_m))
         payoffs.renew(values, following)
         policies, humans = empty_policies(problem, len(order)), problem.humans_in(order, steps_left)
-        block, scratch = Block(order, 0, len(order)), make_scratch(problem.game)
+        block, scratch = Block(order, 0, len(order)), make_scratch(problem.game, problem.rho)
         out = room(problem, problem.graph.num_states)
         phase1(problem.game, humans, block, payoffs.read_by(0)[0], scratch, out, policies)
         return policies.pi_h.transpose(0, 2, 1)[:, problem.places].copy()

@@ -16,7 +16,7 @@ from jaxtyping import Int64
 from empo_core.errors import ConfigError, SolveError
 from empo_core.types import WorldSpec
 from empo_exact.assumptions import Assumptions
-from empo_exact.game import goal_order
+from empo_exact.game import goal_order, padded_orders
 from empo_exact.graph import ITEMS_PER_BLOCK, Explored, StateGraph
 from empo_exact.plugin import ExactParams
 
@@ -97,11 +97,11 @@ class Sizes:
         return valued
 
 
-def disk_bytes(sizes: Sizes, keep: str) -> int:
-    """Bytes that a run leaves in its directory, pictures apart."""
+def disk_bytes(sizes: Sizes, keep: str, params: ExactParams | None = None) -> int:
+    """Bytes that a run leaves in its directory, pictures apart; of usual parameters, if None."""
     if keep == "none":
         return 0
-    return sizes.graph_bytes + int(sizes.by_time.sum()) * state_bytes(sizes.spec)
+    return sizes.graph_bytes + int(sizes.by_time.sum()) * state_bytes(sizes.spec, params)
 
 
 def ram_bytes(
@@ -120,13 +120,13 @@ def ram_bytes(
         assumed: Assumptions about the humans beyond the parameters.
     """
     spec = sizes.spec
-    goals, payoff = len(goal_order(spec)), payoff_bytes(spec)
+    goals, payoff = len(goal_order(spec)), payoff_bytes(spec, params)
     now = sizes.by_time
     # One pair of tables is read and another written, both as large to the end as at first; without
     # times there is one.
     tables = payoff * (sizes.states + (int(now[-1]) if spec.horizon else 0))
     tables += payoff * sizes.images * (2 if spec.horizon else 1)
-    values = state_bytes(spec) * now
+    values = state_bytes(spec, params) * now
     later = np.zeros_like(values)
     later[:1] = values[1:2].sum()  # Whatever is kept, those of time 1 are.
     if params.keep in ("all", "auto"):
@@ -134,6 +134,8 @@ def ram_bytes(
     inducing = tables + int((later + values).max())
     inducing += sizes.graph_bytes + 2 * goals * (sizes.states + sizes.images)
     inducing += 4 * sizes.transitions * (sizes.images > 0)
+    if params.defunct.rate > 0:  # Both layers have transitions of their own.
+        inducing += sizes.graph_bytes + 4 * sizes.transitions
     inducing += assumed_bytes(sizes, params, assumed or Assumptions())
     more = original.exploring_bytes if original is not None and params.keep == "all" else 0
     return block_bytes(sizes, params) + max(sizes.exploring_bytes, inducing) + more
@@ -164,14 +166,22 @@ def block_bytes(sizes: Sizes, params: ExactParams) -> int:
     return ITEM_BYTES * (workers + (2 if workers == 1 else 3)) * items
 
 
-def state_bytes(spec: WorldSpec) -> int:
-    """Bytes of the values of one state at one time."""
-    return 8 * (2 * len(goal_order(spec)) + 1)
+def state_bytes(spec: WorldSpec, params: ExactParams | None = None) -> int:
+    """Bytes of the values of one state at one time; of usual parameters, if None."""
+    rho = 1 if params is None else params.theory.rho
+    return num_layers(params) * 8 * (2 * len(goal_order(spec)) + rho)
 
 
-def payoff_bytes(spec: WorldSpec) -> int:
-    """Bytes of what reaching one state pays; see ``payoffs.Payoffs``."""
-    return 16 * len(goal_order(spec))
+def payoff_bytes(spec: WorldSpec, params: ExactParams | None = None) -> int:
+    """Bytes of what reaching one state pays; see ``payoffs.Payoffs`` and ``state_bytes``."""
+    rho = 1 if params is None else params.theory.rho
+    norms = rho + padded_orders(rho) if rho > 1 else 0
+    return num_layers(params) * (16 * len(goal_order(spec)) + 8 * norms)
+
+
+def num_layers(params: ExactParams | None) -> int:
+    """2 where robots may fail, for states have values where they have, too; else 1."""
+    return 2 if params is not None and params.defunct.rate > 0 else 1
 
 
 def limit(params: ExactParams) -> int:
@@ -199,7 +209,7 @@ def check_horizon(spec: WorldSpec, params: ExactParams) -> None:
         ConfigError: if a single state at each time needs more RAM than there is, with both numbers.
     """
     keeps_all = params.keep == "all" or (params.keep == "auto" and bool(params.rollouts))
-    bytes_per_time = TIME_BYTES + (state_bytes(spec) if keeps_all else 0)
+    bytes_per_time = TIME_BYTES + (state_bytes(spec, params) if keeps_all else 0)
     needed_bytes, allowed = (spec.horizon or 0) * bytes_per_time, limit(params)
     if needed_bytes > allowed:
         raise ConfigError(
@@ -223,7 +233,7 @@ def refuse_beyond(
         used_bytes(),
         sizes.exploring_bytes if params.compute.graph == "memory" else 0,
     )
-    kept_bytes = _least_kept_bytes(explored, spec) if params.keep == "all" else 0
+    kept_bytes = _least_kept_bytes(explored, spec, params) if params.keep == "all" else 0
     if max(used, exploring_bytes + kept_bytes) <= limit_bytes:
         return
     holds = f"holds {used / GIB:.2f} GiB with {explored.num_states} states found so far"
@@ -240,11 +250,11 @@ def refuse_beyond(
     )
 
 
-def _least_kept_bytes(explored: Explored, spec: WorldSpec) -> int:
+def _least_kept_bytes(explored: Explored, spec: WorldSpec, params: ExactParams) -> int:
     """Bytes of the values of all times, if no further states were found."""
     times = spec.horizon or 1
     layers = explored.layers[:times]
-    return state_bytes(spec) * (sum(layers) + (times - len(layers)) * explored.num_states)
+    return state_bytes(spec, params) * (sum(layers) + (times - len(layers)) * explored.num_states)
 
 
 def _remedies(sizes: Sizes, params: ExactParams, limit_bytes: int, *, keep_less: bool) -> str:
@@ -280,7 +290,7 @@ def resolved(sizes: Sizes, params: ExactParams) -> ExactParams:
     """The parameters with ``keep: auto`` as what it means for a graph of this size."""
     if params.keep != "auto":
         return params
-    is_small = disk_bytes(sizes, "all") <= SMALL_BYTES
+    is_small = disk_bytes(sizes, "all", params) <= SMALL_BYTES
     return params.model_copy(update={"keep": "all" if is_small or params.rollouts else "none"})
 
 
@@ -295,9 +305,11 @@ def _padded_row(spec: WorldSpec) -> int:
     return -(-spec.state_words * spec.state_dtype.itemsize // 8) * 8
 
 
-def spilled_disk_bytes(sizes: Sizes) -> int:
+def spilled_disk_bytes(sizes: Sizes, params: ExactParams | None = None) -> int:
     """Bytes of the files of a solve: its graph, and what was found or values of four times."""
-    return sizes.graph_bytes + max(sizes.graph_bytes, 4 * state_bytes(sizes.spec) * sizes.states)
+    return sizes.graph_bytes + max(
+        sizes.graph_bytes, 4 * state_bytes(sizes.spec, params) * sizes.states
+    )
 
 
 def announce(
@@ -308,7 +320,7 @@ def announce(
 ) -> None:
     """Say what a solve takes before it begins; ``stored_sizes``: see ``check``."""
     sizes = Sizes.of(graph)
-    written = disk_bytes(stored_sizes or sizes, params.keep)
+    written = disk_bytes(stored_sizes or sizes, params.keep, params)
     log.info(
         "solving %r: %s states, %s transitions, %s goals; about %.2f GiB of RAM, "
         "and %.1f MB in the run directory (keep: %s)",
@@ -365,7 +377,7 @@ def check(
         return
     stored_sizes = stored_sizes or sizes
     advice = "Set keep: none, use a smaller max_steps, or run it on another disk"
-    refuse_disk(stored_sizes, disk_bytes(stored_sizes, params.keep), directory, advice)
+    refuse_disk(stored_sizes, disk_bytes(stored_sizes, params.keep, params), directory, advice)
 
 
 def refuse_disk(sizes: Sizes, needed_bytes: int, directory: Path, advice: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph
-from empo_exact.inspection import inspect, nbytes
+from empo_exact.inspection import inspect, nbytes, opaque
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
@@ -32,10 +32,11 @@ from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, StateValues
 from empo_exact.storm import export_game
 from empo_exact.sweep import Seconds
-from empo_exact.terminal_states import warning_after
+from empo_exact.terminal_states import uncovered_state, warning_after
 from empo_exact.values import Store, ValueStore
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import Frame
+from empo_theory.diagnostics import PowerFindings
 from empo_theory.inspection import PAGE_BYTES, Inspection, InspectionScope
 
 CHEAP_COUNT = 20_000_000
@@ -72,6 +73,7 @@ class ExactResult(NotebookReport, Solution):
         seed: Seeds the rollouts that ``draw`` shows.
         reductions: The reductions by which fewer states were solved than there are.
         directory: The directory of the run; None of what was solved without one.
+        diagnostics: Who holds the power at the start; None where that was not measured.
         clean_up: Removes files that only a solve that goes on would need; called once the result
             is saved.
     """
@@ -85,13 +87,15 @@ class ExactResult(NotebookReport, Solution):
         seed: int = 0,
         reductions: Sequence[Reduction] = (),
         opening: Opening | None = None,
+        failed: Solution | None = None,
     ) -> None:
-        super().__init__(problem, store)
+        super().__init__(problem, store, failed)
         self.params = params
         self.seconds = seconds
         self.seed = seed
         self.reductions = tuple(reductions)
         self.directory: Path | None = None
+        self.diagnostics: PowerFindings | None = None
         self.clean_up: Callable[[], None] | None = None
         self._opening = opening
         self._peak_memory = peak_memory_bytes()
@@ -121,7 +125,20 @@ class ExactResult(NotebookReport, Solution):
     def warnings(self) -> list[str]:
         """Advice to a reader who is about to trust the policies."""
         warning = self._opening.warning if self._opening else warning_after(self)
-        return [warning] if warning else []
+        return [line for line in (warning, *self._outside_axioms()) if line]
+
+    def _outside_axioms(self) -> Iterator[str]:
+        """What the theory of presence takes for granted, and is not so here."""
+        theory = self.params.theory
+        if theory.counting == "arrival":
+            return
+        if theory.zeta <= 1:
+            yield (
+                f"zeta is {theory.zeta:g}: above 1, one goal for certain is worth more than two "
+                "with half the chance each, which the objective with counting: presence presupposes"
+            )
+        if uncovered := uncovered_state(self.problem):
+            yield uncovered
 
     @cached_property
     def unrolled(self) -> Unrolled:
@@ -160,14 +177,15 @@ class ExactResult(NotebookReport, Solution):
     @property
     def wants_page(self) -> bool:
         """Whether the run is to have a page, and has what that takes: the values of all times."""
-        size = nbytes(self) if self.is_whole else None
+        is_open = self.is_whole and opaque(self.params.theory, self) is None
+        size = nbytes(self) if is_open else None
         if size is None or self.params.inspector is False:
             return False
         return bool(self.params.inspector) or size <= PAGE_BYTES
 
     def inspection(self, scope: InspectionScope) -> Inspection:
         """See ``empo_theory.inspection.InspectableResult``."""
-        return inspect(self, self.params.theory, scope)
+        return replace(inspect(self, self.params.theory, scope), power=self.diagnostics)
 
     def occupancy(
         self,
@@ -208,10 +226,13 @@ class ExactResult(NotebookReport, Solution):
                 "unrolled_terminal": terminal,
                 "unrolled_edges": edges,
             }
+        root = report.root_data(self)
+        if self.diagnostics is not None:
+            root["diagnostics"] = self.diagnostics.data()
         return {
             "algorithm": "exact",
             "world": self.spec.name,
-            "root": report.root_data(self),
+            "root": root,
             "graph": graph,
             "reductions": [reduction.data for reduction in self.reductions],
             "warnings": [*self.warnings()],
@@ -225,7 +246,9 @@ class ExactResult(NotebookReport, Solution):
         kind = "states"
         if self.reductions:  # Values of all are kept, or those of the states that were solved.
             kind = "original states" if self.is_whole else "states that were solved"
-        return report.tables(self, self.sizes, self.seconds, self.warnings(), notes, kind)
+        return report.tables(
+            self, self.sizes, self.seconds, self.warnings(), notes, kind, self.diagnostics
+        )
 
     def picture(self) -> Frame | None:
         """The start with the robots' policy and the attainability of goals; see ``draw``."""
@@ -262,9 +285,15 @@ def load(
     Raises:
         StorageError: if the files are missing or damaged, or belong to another world.
     """
-    problem, store, record = storage.read(directory, world, human_prior, habit_prior)
+    solved, record = storage.read(directory, world, human_prior, habit_prior)
     return ExactResult(
-        problem, store, record.params, record.seconds, record.seed, record.reductions
+        solved.problem,
+        solved.store,
+        record.params,
+        record.seconds,
+        record.seed,
+        record.reductions,
+        failed=solved.failed,
     )
 
 

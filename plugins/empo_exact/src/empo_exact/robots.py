@@ -187,6 +187,7 @@ def attain(
     goal: int,
     zero: Lanes,
     game: Game,
+    theory: Theory,
     here: CurrentState,
     human: int,
     pi_h: Floats,
@@ -195,7 +196,8 @@ def attain(
 ) -> None:
     """V_h^e of a few goals of one human, equation (6), where ``s.by_profile`` is E over a_r.
 
-    It is not 0 where a goal is achieved already, as V_h^m is: who can stay attains it again.
+    It is not 0 where a goal is achieved already, as V_h^m is: who can stay attains it again. Where
+    presence counts, it is 1 there.
     """
     value, together = zero, game.num_with_action[human]
     first = human * game.num_profiles
@@ -204,6 +206,9 @@ def attain(
         others = Mixture(game.with_action, row, s.others_chance, first, together)
         q = blend_some(s.by_profile, others, goal, zero)
         value += load(pi_h, (here.position, action, goal), zero) * q
+    if theory.is_presence:
+        achieved = load(game.achieved, (here.state, goal), zero)
+        value = where_less(0.0, achieved, 1.0, value)
     store(v_e, (here.state, goal), value)
 
 
@@ -234,10 +239,34 @@ def powers_and_reward(
     for human in range(humans):
         x = aggregate(game, theory, here.state, human, v_e)
         x_h[here.position, human] = x
-        lack += raised(x, -theory.xi) if x > 0 else math.inf
+        if entry(theory.is_counted, (human,)) != 0:
+            lack += raised(x, -theory.xi) if x > 0 else math.inf
     if theory.is_mean:
-        lack /= humans
+        lack /= theory.num_counted
     return -raised(lack, theory.eta)
+
+
+@inlined
+def write_end(
+    game: Game, theory: Theory, here: CurrentState, out: Values, policies: Policies
+) -> int:
+    """The robot's values in a state where the episode is over; what returns is as in ``phase2``.
+
+    Nothing counts there; or, where presence counts, the goals that the state achieves do.
+    """
+    for goal in range(out.v_e.shape[1]):
+        counts = theory.is_presence and entry(game.achieved, (here.state, goal)) != 0
+        out.v_e[here.state, goal] = 1.0 if counts else 0.0
+    u, v_r = 0.0, theory.terminal_value
+    if theory.is_presence:
+        u = powers_and_reward(game, theory, here, out.v_e, policies.x_h)
+        v_r = theory.end_weight * u
+    is_finite = math.isfinite(u)
+    policies.u_r[here.position] = u
+    out.v_r[here.state] = v_r if is_finite else math.nan
+    for order in range(out.norms.shape[1]):
+        out.norms[here.state, order] = -out.v_r[here.state]
+    return 0 if is_finite else 1
 
 
 @inlined
@@ -259,11 +288,7 @@ def solve_robot(
     position, robots = here.position, game.num_robot_actions
     kind = kind_of(game, here.state)
     if kind == TERMINAL:
-        for goal in range(payoffs.table.shape[1]):
-            out.v_e[here.state, goal] = 0.0
-        out.v_r[here.state] = theory.terminal_value
-        policies.u_r[position] = 0.0
-        return 0
+        return write_end(game, theory, here, out, policies)
     successors = expect_successors(game, here.state, kind, payoffs, 0.0, s)  # (6): E over s'
     weigh_profiles(game, policies.pi_h, position, s)
     if kind == PLAIN:  # (4)
@@ -275,7 +300,7 @@ def solve_robot(
         blend_replies(game, payoffs.table, successors, profile, s.pi_r, s.by_profile)
     for human in range(game.num_actions.shape[0]):  # (6): E over a_H
         first, end = game.first_goal[human], game.first_goal[human + 1]
-        over_goals(attain, first, end, game, here, human, policies.pi_h, s, out.v_e)
+        over_goals(attain, first, end, game, theory, here, human, policies.pi_h, s, out.v_e)
     u = powers_and_reward(game, theory, here, out.v_e, policies.x_h)  # (7), (8)
     policies.u_r[position] = u
     total, accrual = 0.0, 0.0
@@ -290,6 +315,16 @@ def solve_robot(
         return 0
     out.v_r[here.state] = math.nan
     return 1
+
+
+@kernel
+def write_ends(game: Game, theory: Theory, block: Block, out: Values, policies: Policies) -> int:
+    """The robot's values in the states of a block where the episode is over; see ``phase2``."""
+    bad = 0
+    for position in range(block.last - block.first):
+        here = CurrentState(block.order[block.first + position], position)
+        bad += write_end(game, theory, here, out, policies)
+    return bad
 
 
 @kernel

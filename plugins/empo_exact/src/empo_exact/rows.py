@@ -227,18 +227,19 @@ def expect_successors(
 
 
 @inlined
-def payoff(achieved: Lanes, value: Lanes, weight: float, discounted: float) -> Lanes:
+def payoff(achieved: Lanes, value: Lanes, arrived: float, discounted: float) -> Lanes:
     """The bracket of equations (1) and (6) for a few goals, times a weight.
 
-    It is U_h(s', g) + (1 - U_h(s', g)) gamma_h V_h(s', g), for the next state s'.
+    It is U_h(s', g) + (1 - U_h(s', g)) gamma_h V_h(s', g), for the next state s'; where presence
+    counts, gamma_h is before U_h, too.
 
     Args:
         achieved: U_h, 1 where the next state achieves the goal and 0 elsewhere.
         value: V_h of the next state.
-        weight: The weight.
+        arrived: The weight times what entering a goal counts.
         discounted: The weight times gamma_h, to the power of the duration.
     """
-    return where_less(0.0, achieved, weight, discounted * value)
+    return where_less(0.0, achieved, arrived, discounted * value)
 
 
 @inlined
@@ -260,8 +261,11 @@ def expect(
         code, after = entry(game.code, (item,)), entry(game.successor, (item,))
         p, value = entry(game.prob, (code,)), load(payoffs.table, (after, goal), zero)
         if payoffs.is_timed:
-            achieved = load(game.achieved, (after, goal), zero)
-            total += payoff(achieved, value, p, entry(game.discounted_h, (code,)))
+            achieved, arrived = (
+                load(game.achieved, (after, goal), zero),
+                entry(game.arrived, (code,)),
+            )
+            total += payoff(achieved, value, arrived, entry(game.discounted_h, (code,)))
         else:
             total += p * value  # Already the bracket, see ``payoffs.write_payoffs``.
     store(payoffs.table, (row, goal), total)

@@ -26,11 +26,13 @@ from empo_exact.reach import reachable_masks
 from empo_exact.sweep import (
     Workspace,
     empty_policies,
+    end_values,
     room,
     sweep_block,
     terminal_values,
 )
 from empo_exact.values import Store
+from empo_theory.bits import Bits, bits_of
 from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.rows import integer_rows, state_row
@@ -57,6 +59,8 @@ class StateValues:
         V_m: What each human hopes for, V_h^m; NaN where a human prior was given [goal].
         V_e: What each human can attain, V_h^e [goal].
         pi_h: Policy of each goal's human [goal action].
+        norms: Norms ``E[Y^k]^(1/k)`` of the robot's cost Y of what follows, for the orders k from 1
+            to ``theory.rho``; the first is -V_r [order].
     """
 
     terminal: bool
@@ -68,6 +72,7 @@ class StateValues:
     V_m: Floats
     V_e: Floats
     pi_h: Floats
+    norms: Floats
 
 
 class StatePolicies(NamedTuple):
@@ -95,11 +100,13 @@ class TimeValues(NamedTuple):
         v_m: What each human hopes for, V_h^m; NaN where a human prior was given [state goal].
         v_e: What each human can attain, V_h^e [state goal].
         v_r: The robot's value [state].
+        norms: Norms of the robot's cost, from order 1 on; see ``StateValues`` [state order].
     """
 
     v_m: Float64[np.ndarray, "state goal"]
     v_e: Float64[np.ndarray, "state goal"]
     v_r: Float64[np.ndarray, " state"]
+    norms: Float64[np.ndarray, "state order"]
 
 
 class Solution(SolvedWorld):
@@ -108,11 +115,13 @@ class Solution(SolvedWorld):
     Attributes:
         problem: The problem that was solved.
         store: Its values as the sweep orders goals; ``values`` has them in that of ``spec.goals``.
+        failed: The same states where robots have failed; None where robots do not fail.
     """
 
-    def __init__(self, problem: Problem, store: Store) -> None:
+    def __init__(self, problem: Problem, store: Store, failed: Solution | None = None) -> None:
         self.problem = problem
         self.store = store
+        self.failed = failed
         self._later = lru_cache(maxsize=2)(self._payoffs)
         self.policies_in = lru_cache(maxsize=KEPT)(self._policies_in)
 
@@ -202,14 +211,15 @@ class Solution(SolvedWorld):
         """
         number = self.index(state)
         self._check_time(time)
+        order = np.array([number], np.int32)
         terminal = not self.alive(np.array([number]), time)[0]
         if terminal:
-            policies = empty_policies(self.problem, 1)
-            values = terminal_values(self.problem, 1)
+            left = 1 if self.horizon is None else self.horizon - time
+            policies, values = end_values(self.problem, order, left)
         else:
             if self.horizon is not None and number >= self.graph.within(time):
                 raise WorldError(f"{self.spec.name!r} cannot reach that state within {time} steps")
-            policies, values = self._sweep(np.array([number], np.int32), time)
+            policies, values = self._sweep(order, time)
         goals = self.problem.places
         return StateValues(
             terminal=terminal,
@@ -221,6 +231,7 @@ class Solution(SolvedWorld):
             V_m=values.v_m[0, goals],
             V_e=values.v_e[0, goals],
             pi_h=policies.pi_h[0][:, goals].T,
+            norms=np.append(-values.v_r[:1], values.norms[0]),
         )
 
     def at_start(self) -> StateValues:
@@ -236,6 +247,7 @@ class Solution(SolvedWorld):
         def mean(part: Callable[[StateValues], Floats | float]) -> Floats:
             return np.tensordot(self.start, np.array([part(values) for values in parts]), 1)
 
+        orders = 1.0 + np.arange(self.problem.rho)
         powers = mean(lambda values: np.array([values.X_h[human] for human in self.spec.humans]))
         return StateValues(
             terminal=all(values.terminal for values in parts),
@@ -247,6 +259,19 @@ class Solution(SolvedWorld):
             V_m=mean(lambda values: values.V_m),
             V_e=mean(lambda values: values.V_e),
             pi_h=mean(lambda values: values.pi_h),
+            norms=mean(lambda values: values.norms**orders) ** (1.0 / orders),
+        )
+
+    def bits(self, values: StateValues) -> Bits:
+        """The powers in a state in bits, from the values there."""
+        spec, problem = self.spec, self.problem
+        return bits_of(
+            problem.symbols,
+            list(values.X_h.values()),
+            [[spec.goals[goal].weight for goal in spec.goals_of(human)] for human in spec.humans],
+            values.U_r,
+            float(values.norms[-1]),
+            problem.theory.num_counted,
         )
 
     def values(self, time: int) -> TimeValues:
@@ -257,7 +282,8 @@ class Solution(SolvedWorld):
         """
         self._check_time(time)
         tables, places = self._values(time), self.problem.places
-        return TimeValues(tables.v_m[:, places], tables.v_e[:, places], tables.v_r.copy())
+        norms = np.column_stack([-tables.v_r, tables.norms])
+        return TimeValues(tables.v_m[:, places], tables.v_e[:, places], tables.v_r.copy(), norms)
 
     def policies(
         self, time: int, states: Int64[np.ndarray, " state"] | None = None
@@ -369,17 +395,25 @@ class Solution(SolvedWorld):
         problem = self.problem
         policies = empty_policies(problem, len(order))
         out = room(problem, int(order.max(initial=0)) + 1)
-        space = Workspace(0, make_scratch(problem.game), policies)
+        space = Workspace(0, make_scratch(problem.game, problem.rho), policies)
         left = 1 if self.horizon is None else self.horizon - time
         sweep_block(problem, Block(order, 0, len(order)), self._later(time), out, space, left)
-        return policies, Values(out.v_m[order], out.v_e[order], out.v_r[order])
+        return policies, Values(*(array[order] for array in out))
 
     def _payoffs(self, time: int) -> Payoffs:
         """What reaching a state pays one step after ``time``."""
         after = 0 if self.horizon is None else time + 1
-        if self.horizon is not None and after == self.horizon:
-            return Payoffs.of(self.problem, terminal_values(self.problem, self.graph.num_states))
-        return Payoffs.of(self.problem, self._values(after))
+        return Payoffs.of(
+            self.problem,
+            self._values_after(after),
+            self.failed and self.failed._values_after(after),
+        )
+
+    def _values_after(self, time: int) -> Values:
+        """The values at a time, which may be the horizon."""
+        if self.horizon is not None and time == self.horizon:
+            return terminal_values(self.problem, self.graph.num_states)
+        return self._values(time)
 
     def _values(self, time: int) -> Values:
         """The values at a time, of the states that can be reached by then."""

@@ -36,18 +36,21 @@ from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import kernel_stage, stage
 from empo_exact import ram
 from empo_exact.assumptions import Assumptions
+from empo_exact.defunct import failed_problem, failing
 from empo_exact.exploration_progress import exploring
 from empo_exact.game import Block, make_scratch
 from empo_exact.graph import Start, build_graph, start_chances, starts_of, world_graph
-from empo_exact.induction import GraphSweeps, induce
+from empo_exact.induction import FailedSweeps, GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
-from empo_exact.problem import pose
+from empo_exact.problem import Problem, check_params, pose
 from empo_exact.ram import Sizes
 from empo_exact.request import Request
 from empo_exact.result import ExactResult
+from empo_exact.risk import phase2_of_moments
 from empo_exact.robots import phase2
+from empo_exact.solution import Solution
 from empo_exact.storage import problem_digest
 from empo_exact.sweep import (
     Seconds,
@@ -59,6 +62,7 @@ from empo_exact.sweep import (
 )
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
+from empo_theory.parameters import CompleteTheory
 from empo_worlds.compilation import is_loaded
 from empo_worlds.contract import require_one_start, require_world
 from empo_worlds.roles import check_humans
@@ -109,6 +113,7 @@ def solve(
     begin, seconds = clock.perf_counter(), Seconds()
     require_world(world)
     check_humans(world.spec)
+    check_params(world, params)
     ram.check_horizon(world.spec, params)
     starts_of(world, start)  # Refused before anything is compiled or explored.
     size = peers.size if peers else 1
@@ -118,9 +123,10 @@ def solve(
     has_parts = params.compute.has_parts or processes > 1
     if start is None and (key := params.needs_one_start(processes)):
         require_one_start(world, key)
-    if not is_loaded(phase2):
+    if not is_loaded(phase2 if params.theory.rho == 1 else phase2_of_moments):
         with kernel_stage(tracker.progress):
-            load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
+            has_prior = bool(assumed.human_prior or params.human_prior)
+            load_kernels(world, has_prior=has_prior, rho=params.theory.rho)
     seconds.kernels = clock.perf_counter() - begin
     request = Request(world, params, assumed, start, directory, tracker, resume, seed)
     if params.compute.processes > 1:
@@ -143,7 +149,7 @@ def solve(
             graph = world_graph(world, params, progress, start=start)
         written = Sizes.of(graph)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
-    if warning := warning_before(world, graph, params.theory):
+    if warning := warning_before(world, graph, params):
         log.warning("%s", warning)
     params = ram.resolved(written, params)
     sizes = Sizes.of(graph, len(images.variant) if images else 0)
@@ -154,26 +160,70 @@ def solve(
         problem = pose(world, graph, params, assumed, images=images, start=chances)
     digest = problem_digest(world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
-    sweeps = GraphSweeps(problem, store, seconds)
+    failed = None
+    if params.defunct.rate > 0:
+        failed = failed_sweeps(problem, params, store, seconds)
+        problem = failing(problem, params.defunct.rate)
+    sweeps = GraphSweeps(problem, store, seconds, failed)
     done = sweeps.recover() if resume else 0
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(sweeps, done, threads, tracker, resume=resume)
     seconds.total = clock.perf_counter() - begin
     if unfolding:
         return unfolding.result(problem, store, request, seconds)
-    return ExactResult(problem, store, params, seconds, seed)
+    solved = failed and Solution(failed.problem, failed.store)
+    return ExactResult(problem, store, params, seconds, seed, failed=solved)
 
 
-def load_kernels(world: WorldModel, *, has_prior: bool) -> None:
+def failed_sweeps(
+    problem: Problem, params: ExactParams, store: ValueStore, seconds: Seconds
+) -> FailedSweeps:
+    """The sweeps over the states in which robots have failed, kept as those of the others are.
+
+    Raises:
+        ConfigError: if there is no robot, or one has no such action.
+        SolveError: if the null action is not available in some state.
+    """
+    failed = failed_problem(problem, params.defunct)
+    is_likely = params.defunct.rate > 0
+    return FailedSweeps(failed, store.beside("failed"), seconds, problem.graph, is_likely=is_likely)
+
+
+def solve_alone(result: ExactResult) -> Solution:
+    """The values of the states of a result where robots have failed, whether they may or not.
+
+    V_r is NaN where a human is without power then.
+
+    Raises:
+        ConfigError: if there is no robot, or one has no such action.
+        SolveError: if the null action is not available in some state, or the result has not the
+            whole graph.
+    """
+    if result.failed is not None:
+        return result.failed
+    if not result.is_whole:
+        raise SolveError(
+            "what humans could do alone takes the whole graph, which was not kept: solve with "
+            "keep: all or disk"
+        )
+    problem, params = result.problem, result.params
+    sweeps = failed_sweeps(problem, params, ValueStore("all", None, ""), Seconds())
+    with ThreadPoolExecutor(params.compute.workers) as threads:
+        induce(sweeps, 0, threads, Tracker(), resume=False)
+    return Solution(sweeps.problem, sweeps.store)
+
+
+def load_kernels(world: WorldModel, *, has_prior: bool, rho: int = 1) -> None:
     """Compile the kernels of the world and of both phases, or load them from the disk.
 
     Numba does so when they are first called: here for the first state, with humans who choose
-    evenly. With a prior Phase 1 is left out.
+    evenly. With a prior Phase 1 is left out. Robots are averse to risk where ``rho`` is above 1.
     """
-    graph, params = build_graph(world, 1), ExactParams(compute=Compute(workers=1))
+    theory = CompleteTheory(rho=rho)
+    graph, params = build_graph(world, 1), ExactParams(theory=theory, compute=Compute(workers=1))
     prior = UniformPrior(UniformParams(), world) if has_prior else None
     problem = pose(world, graph, params, Assumptions(human_prior=prior))
     payoffs = Payoffs.of(problem, terminal_values(problem, graph.num_states))
     block, out = Block(np.zeros(1, np.int32), 0, 1), room(problem, 1)
-    space = Workspace(0, make_scratch(problem.game), empty_policies(problem, 1))
+    space = Workspace(0, make_scratch(problem.game, problem.rho), empty_policies(problem, 1))
     sweep_block(problem, block, payoffs, out, space, steps_left=1)

@@ -19,14 +19,16 @@ from empo_core.runs.atomic import StrictModel
 from empo_core.runs.inputs import in_this_run, without_place
 from empo_core.world_content import difference, identity
 from empo_exact.assumptions import Assumptions, assumed_humans, build_prior
-from empo_exact.game import Values
+from empo_exact.defunct import failed_problem, failing
+from empo_exact.game import arrays_of, values_of
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem, pose
 from empo_exact.reduction import Reduction
 from empo_exact.solution import Solution
 from empo_exact.sweep import Seconds
-from empo_exact.values import ValueStore
+from empo_exact.values import Store, ValueStore
+from empo_theory.parameters import theory_data
 from empo_worlds.arrays import load_arrays, save_arrays
 
 GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
@@ -35,12 +37,16 @@ RESULT_IS_EQUAL = {
     "keep",
     "rollouts",
     "inspector",
+    "diagnostics",
+    "coalition_goals",
+    "reserve_states",
     "count_unrolled",
     "reduce",
     "check_reductions",
 }
 """Parameters that change nothing about values."""
 HUMANS = ("beta", "nu", "habit", "belief")
+FLAGS = ("is_optimistic", "has_habit", "has_greedy")
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
@@ -86,9 +92,10 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
     arrays |= {f"humans_{name}": getattr(problem.humans, name) for name in HUMANS}
     arrays["start"] = problem.start
     place = solution.store.place(directory)
-    for time in solution.times if place is None else ():
-        for name, array in solution.store.at(time)._asdict().items():
-            arrays[f"time_{time}_{name}"] = array
+    if place is None:
+        arrays |= _tables(solution.store, "time")
+        if solution.failed is not None:
+            arrays |= _tables(solution.failed.store, "failed")
     metadata = _Metadata(
         world=identity(solution.problem.world),
         human_prior=problem.prior is not None,
@@ -109,8 +116,8 @@ def read(
     world: WorldModel,
     human_prior: HumanPrior | None,
     habit_prior: HumanPrior | None,
-) -> tuple[Problem, ValueStore, Record]:
-    """A problem, its values and the run that found them, from the folder given to ``save``.
+) -> tuple[Solution, Record]:
+    """A solution and the run that found it, from the folder given to ``save``.
 
     Raises:
         StorageError: if the files are missing or damaged, or belong to another world.
@@ -133,14 +140,30 @@ def read(
             ),
         )
         problem = _problem(arrays, metadata.num_expanded, world, params, assumed)
-        store = _store(arrays, metadata, directory)
+        store, failed = _store(arrays, metadata, directory, "time"), None
+        if params.defunct.rate > 0:
+            failed = Solution(
+                failed_problem(problem, params.defunct),
+                _store(arrays, metadata, directory, "failed"),
+            )
+            problem = failing(problem, params.defunct.rate)
+        solution = Solution(problem, store, failed)
         reductions = tuple(Reduction.of(entry) for entry in metadata.reductions)
         record = Record(params, Seconds(**metadata.seconds), metadata.seed, reductions)
-        return problem, store, record
+        return solution, record
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"{directory / 'tables'} is not a saved result of this solver ({error}); save it again"
         ) from error
+
+
+def _tables(store: Store, kind: str) -> Arrays:
+    """The values of all times, by names that begin with what kind they are."""
+    return {
+        f"{kind}_{time}_{name}": array
+        for time in store.times
+        for name, array in arrays_of(store.at(time)).items()
+    }
 
 
 def _problem(
@@ -150,21 +173,24 @@ def _problem(
     graph = StateGraph(spec=world.spec, num_expanded=num_expanded, **parts)
     problem = pose(world, graph, params, assumed, start=arrays["start"])
     # The caller's functions of states are not saved, but what they answered is.
-    humans = assumed_humans(
-        *(arrays[f"humans_{name}"] for name in HUMANS), is_optimistic=problem.humans.is_optimistic
-    )
+    beta, nu, habit, belief = (arrays[f"humans_{name}"] for name in HUMANS)
+    humans = assumed_humans(beta, nu, habit, belief, params.theory)
     return replace(problem, humans=humans, habit=assumed.habit_prior)
 
 
-def _store(arrays: Arrays, metadata: _Metadata, directory: Path) -> ValueStore:
+def _store(arrays: Arrays, metadata: _Metadata, directory: Path, kind: str) -> ValueStore:
+    """The values of all times, of a kind as in ``_tables``."""
     if metadata.values is None:
         store = ValueStore("all", None, "")
         for time in metadata.times:
-            fields = (arrays[f"time_{time}_{name}"] for name in Values._fields)
-            store.put(time, Values(*fields))
+            prefix = f"{kind}_{time}_"
+            mine = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+            store.put(time, values_of(mine))
         return store
     folder, digest = metadata.values
     store = ValueStore("disk", directory / folder, digest)
+    if kind == "failed":
+        store = store.beside(kind)
     last = max(metadata.times)
     if store.recover(last) != min(metadata.times):
         raise StorageError(f"the values of {last + 1} times are not in {directory / folder}")
@@ -207,6 +233,10 @@ def problem_digest(world: WorldModel, problems: Iterable[Problem], params: Exact
         params: Theory and solver parameters.
     """
     about = without_place(params).model_dump(mode="json", exclude=RESULT_IS_EQUAL)
+    about["theory"] = theory_data(params.theory)
+    for key in ("counts", "defunct"):  # As before these keys were there.
+        if getattr(params, key) == getattr(ExactParams(), key):
+            del about[key]
     digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(json.dumps(identity(world)).encode())
     for problem in problems:
@@ -220,7 +250,7 @@ def problem_digest(world: WorldModel, problems: Iterable[Problem], params: Exact
             graph.prob,
             graph.duration,
             problem.game.achieved,
-            *problem.humans,
+            *(getattr(problem.humans, name) for name in (*HUMANS, *FLAGS)),
         ):
             digest.update(np.ascontiguousarray(array).data)
         digest.update(repr((problem.prior is None, problem.habit is None)).encode())

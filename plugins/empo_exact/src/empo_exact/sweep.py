@@ -21,7 +21,8 @@ from empo_exact.human_policies import prior_policy
 from empo_exact.humans import phase1
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
-from empo_exact.robots import phase2
+from empo_exact.risk import MomentPayoffs, phase2_of_moments
+from empo_exact.robots import phase2, write_ends
 
 
 @dataclass
@@ -51,14 +52,49 @@ def empty_policies(problem: Problem, size: int) -> Policies:
 def room(problem: Problem, size: int) -> Values:
     """Zeros for the values of so many states; of Phase 1 alone where that is all."""
     goals, robots = len(problem.game.weight), size if problem.has_phase2 else 0
-    return Values(np.zeros((size, goals)), np.zeros((robots, goals)), np.zeros(robots))
+    return Values(
+        np.zeros((size, goals)),
+        np.zeros((robots, goals)),
+        np.zeros(robots),
+        np.zeros((robots, problem.rho - 1)),
+    )
 
 
 def terminal_values(problem: Problem, size: int) -> Values:
-    """The values of states in which an episode is over."""
+    """The values of the first states where no steps are left.
+
+    V_r is NaN where a human is without power, if presence counts.
+    """
     values = room(problem, size)
-    values.v_r[:] = problem.theory.terminal_value
+    if not problem.counts_presence:
+        values.v_r[:] = problem.theory.terminal_value
+        values.norms[:] = -problem.theory.terminal_value
+        return values
+    order, most = np.arange(size, dtype=np.int32), problem.block
+    policies = empty_policies(problem, min(size, most) if problem.has_phase2 else 0)
+    values.v_m[:] = problem.game.achieved[:size]
+    for first in range(0, size if problem.has_phase2 else 0, most):
+        block = Block(order, first, min(first + most, size))
+        write_ends(problem.game, problem.theory_at(0), block, values, policies)
     return values
+
+
+def end_values(
+    problem: Problem, order: Int32[np.ndarray, " state"], steps_left: int
+) -> tuple[Policies, Values]:
+    """What ``sweep_block`` says of some states in which an episode is over, by position.
+
+    Args:
+        problem: The problem.
+        order: State numbers.
+        steps_left: Steps that would be left.
+    """
+    policies, out = empty_policies(problem, len(order)), room(problem, int(order.max()) + 1)
+    block = Block(order, 0, len(order))
+    if problem.counts_presence:
+        out.v_m[order] = problem.game.achieved[order]
+    write_ends(problem.game, problem.theory_at(steps_left), block, out, policies)
+    return policies, Values(*(array[order] for array in out))
 
 
 @dataclass(frozen=True)
@@ -105,7 +141,14 @@ def sweep_block(
     middle = clock.perf_counter()
     if not problem.has_phase2:
         return middle - begin, 0.0, 0
-    bad = phase2(problem.game, problem.theory, block, by_v_e, later.v_r, scratch, out, policies)
+    theory = problem.theory_at(steps_left)
+    if problem.moments is None:
+        bad = phase2(problem.game, theory, block, by_v_e, later.v_r, scratch, out, policies)
+    else:
+        after = MomentPayoffs(by_v_e, later.norms, later.powers, later.common_scale)
+        bad = phase2_of_moments(
+            problem.game, theory, problem.moments, block, after, scratch, out, policies
+        )
     return middle - begin, clock.perf_counter() - middle, bad
 
 
@@ -123,7 +166,11 @@ class Solver:
         self.seconds = seconds
         self.answers = 0
         self._spaces = [
-            Workspace(worker, make_scratch(problem.game), empty_policies(problem, problem.block))
+            Workspace(
+                worker,
+                make_scratch(problem.game, problem.rho),
+                empty_policies(problem, problem.block),
+            )
             for worker in range(problem.workers)
         ]
 

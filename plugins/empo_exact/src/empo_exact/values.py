@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from empo_core.errors import NonFiniteError, StorageError
-from empo_exact.game import Values
+from empo_exact.game import Values, arrays_of, values_of
 from empo_worlds.arrays import load_arrays, save_arrays
 
 log = logging.getLogger("empo_exact")
@@ -48,6 +48,11 @@ class ValueStore:
         self._digest = digest
         self._values: dict[int, Values] = {}
 
+    def beside(self, name: str) -> ValueStore:
+        """An empty store that keeps as much, on disk in a folder of this name within this one's."""
+        directory = None if self._directory is None else self._directory / name
+        return ValueStore(self.keep, directory, self._digest)
+
     def place(self, directory: Path) -> tuple[str, str] | None:
         """Folder of the values, relative to another, and the problem's digest; None: in RAM."""
         if self.keep != "disk" or self._directory is None:
@@ -65,7 +70,7 @@ class ValueStore:
             return
         if self.keep == "disk":
             metadata = {"problem": self._digest, "answers": f"{answers:016x}"}
-            save_arrays(self._folder(time), values._asdict(), metadata)
+            save_arrays(self._folder(time), arrays_of(values), metadata)
             values, _ = self._load(time)
         self._values[time] = values
 
@@ -118,7 +123,7 @@ class ValueStore:
         arrays, metadata = load_arrays(self._folder(time), mmap=True)
         if metadata.get("problem") != self._digest:
             raise StorageError(f"{self._folder(time)} holds values of another problem")
-        return Values(**arrays), metadata.get("answers")
+        return values_of(arrays), metadata.get("answers")
 
     def _folder(self, time: int) -> Path:
         if self._directory is None:

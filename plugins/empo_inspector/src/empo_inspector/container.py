@@ -20,6 +20,7 @@ from empo_core.runs.atomic import StrictModel
 from empo_inspector.action_keys import signs_of
 from empo_inspector.decision import Digits
 from empo_inspector.why import Reasons
+from empo_theory.diagnostics import PowerFindings
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 
 MAGIC, VERSION = b"EMPOVIEW", 1
@@ -173,6 +174,12 @@ class Why(StrictModel):
         )
 
 
+class Power(PowerFindings):
+    """Who holds the power at the start of the run, with a sentence for each finding."""
+
+    sentences: list[str]
+
+
 class Header(StrictModel):
     """Header of a container."""
 
@@ -182,6 +189,7 @@ class Header(StrictModel):
     picture: Picture
     coverage: Kept = Field(alias="kept")
     why: Why | None = Field(description="The default pair at the start, if states are left out.")
+    power: Power | None = Field(None, description="Who holds the power, if that was measured.")
     decisive: list[list[float]]
     errors: list[list[float]]
     histograms: list[Histogram]
@@ -251,6 +259,7 @@ def pack(
                 else "what episodes visit most, with successors",
             },
             "why": None if whole or reasons is None else Why.of(reasons),
+            "power": None if inspection.power is None else inspection.power.data(),
             **{
                 name: [e for e in listed if e[1] in times]
                 for name, listed in lists._asdict().items()
@@ -336,7 +345,8 @@ def _world(inspection: Inspection) -> dict[str, object]:
 def _theory(inspection: Inspection) -> dict[str, JsonValue]:
     """The parameters, without those of humans that act otherwise."""
     if inspection.q_r is None:
-        return inspection.theory.model_dump(mode="json")
+        counts = {} if inspection.counts is None else {"counts": list(inspection.counts)}
+        return inspection.theory.model_dump(mode="json") | counts
     parameters = inspection.theory.model_dump(mode="json", exclude={"beta_h", "nu", "robot_model"})
     return {**parameters, "x_h_floor": inspection.x_h_floor}
 

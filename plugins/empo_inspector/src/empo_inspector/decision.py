@@ -18,6 +18,7 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.types import WorldSpec
 from empo_theory.equations import (
+    end_weight,
     human_policy,
     human_power,
     reward_weight,
@@ -144,9 +145,17 @@ class OneStep:
         self._goes_on = torch.from_numpy(np.diff(inspection.offsets[:: len(self.digits.slot)]) > 0)
         self.weight = torch.tensor([goal.weight for goal in self.spec.goals], dtype=torch.float64)
         self._goals = [list(self.spec.goals_of(human)) for human in self.spec.humans]
+        counts = inspection.counts or (True,) * len(self.spec.humans)
+        self.counted = torch.tensor(counts)
+        self.counts_presence = theory.counting == "presence"
         lasts = torch.from_numpy(inspection.duration)
         rho_r = -math.log(theory.gamma_r)
-        self._end = torch.tensor(theory.terminal_value, dtype=torch.float64)
+        self._attained = self._achieved.double()
+        self.end_reward = (
+            self.reward(self._attained)[1]
+            if self.counts_presence
+            else torch.zeros(len(self._achieved)).double()
+        )
         self._gamma_h, self._gamma_r = theory.gamma_h**lasts, theory.gamma_r**lasts
         self._accrued = torch.tensor(
             [reward_weight(rho_r, duration, theory.accrual) for duration in lasts.tolist()],
@@ -162,6 +171,17 @@ class OneStep:
         if self.spec.horizon is not None and time >= self.spec.horizon:
             return torch.zeros(len(states), dtype=torch.bool)
         return self._goes_on[states]
+
+    def end_weight(self, time: int) -> float:
+        """Weight of U_r in states where the episode is over at a time, if presence counts."""
+        horizon = self.spec.horizon
+        return end_weight(self.theory, None if horizon is None else horizon - time)
+
+    def end_value(self, time: int) -> Float[Tensor, " state"]:
+        """V_r of all states if the episode is over there at a time."""
+        if not self.counts_presence:
+            return torch.full((len(self._achieved),), self.theory.terminal_value).double()
+        return self.end_weight(time) * self.end_reward
 
     def policies(self, states: Int[Tensor, " state"], time: int) -> Policies:
         """Policies in some states, from which an episode goes on, at a time.
@@ -187,9 +207,15 @@ class OneStep:
             human_chance = human_chance * self._product(policies.marginal, without=human)[:, None]
             q_e[:, :, goals] = torch.einsum("sgp,sprg->srg", human_chance, expected[..., goals])
         v_e = torch.einsum("sr,srg->sg", policies.pi_r, q_e)
+        if self.counts_presence:
+            v_e = v_e.masked_fill(self._achieved[states], 1.0)
         x_h, u_r = self.reward(v_e)
         q_e = q_e.masked_fill(~possible.any(1)[..., None], math.nan)
         return Outcomes(q_e, v_e, x_h, u_r, self.value(u_r, policies))
+
+    def next_v_e(self, time: int) -> Float[Tensor, "state goal"]:
+        """V_h^e of all states one step after a time; as at the end where the episode is over."""
+        return self._after("v_e", time)
 
     def value(self, u_r: Float[Tensor, " state"], policies: Policies) -> Float[Tensor, " state"]:
         """V_r by equation (9), one step ahead."""
@@ -218,7 +244,8 @@ class OneStep:
         ]
         x_h = torch.stack(powers, 1)
         floored = x_h.clamp(min=self.inspection.x_h_floor)
-        return x_h, robot_reward(floored, theory.xi, theory.eta, theory.u_agg)
+        counted = floored[:, self.counted]
+        return x_h, robot_reward(counted, theory.xi, theory.eta, theory.u_agg)
 
     def transitions(self, states: Int[Tensor, " state"]) -> Transitions:
         """All transitions of some states.
@@ -304,14 +331,21 @@ class OneStep:
             position, goes_on = 0, torch.zeros_like(goes_on)
         values = torch.from_numpy(getattr(inspection, name)[position])
         if values.ndim == 1:
-            return values.where(goes_on, self._end)
+            return values.where(goes_on, self.end_value(time + 1))
+        if self.counts_presence:
+            return values.where(goes_on[:, None], self._attained)
         return values.masked_fill(~goes_on[:, None], 0.0)
 
     def _goal_value(
         self, step: Transitions, value: Float[Tensor, "state goal"]
     ) -> Float[Tensor, "transition goal"]:
-        """1 where a transition achieves a goal, else the discounted value that follows."""
+        """1 where a transition achieves a goal, else the discounted value that follows.
+
+        Where presence counts, that value is 1 in a goal, and discounted, too.
+        """
         later = self._gamma_h[step.code, None] * value[step.successor]
+        if self.counts_presence:
+            return later
         return later.masked_fill(self._achieved[step.successor], 1.0)
 
     def _expected(
@@ -369,6 +403,9 @@ class OneStep:
         """The robots' reply that humans expect to each profile; 0 where it cannot happen."""
         if self.theory.robot_model == "optimistic":
             reply = expected.masked_fill(~possible[..., None], -math.inf).amax(2)
+        elif self.theory.robot_model == "even":
+            ways = possible.sum(2).clamp(min=1)
+            reply = expected.masked_fill(~possible[..., None], 0.0).sum(2) / ways[..., None]
         else:
             reply = expected.masked_fill(~possible[..., None], math.inf).amin(2)
         return reply.masked_fill(~possible.any(2)[..., None], 0.0)
@@ -415,6 +452,8 @@ class KeptLoop:
         places = torch.from_numpy(np.searchsorted(inspection.number, states))
         alive = step.alive(places, time)
         v_e, accrued = np.zeros((len(states), len(self._step.spec.goals))), np.zeros(len(states))
+        if step.counts_presence:
+            v_e[~alive.numpy()] = step.achieved(places[~alive]).numpy()
         if not bool(alive.any()):
             return LoopStep(alive.numpy(), v_e, accrued, states[:0], mass[:0])
         here, policies = places[alive], step.policies(places[alive], time)

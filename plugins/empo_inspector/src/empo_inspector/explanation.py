@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from empo_inspector.sentences import sentences
 from empo_inspector.why import TIE, Reasons, find_reasons
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import robot_policies
+from empo_theory.bits import aggregate_power, long_term_power, robot_action_value
 from empo_theory.inspection import ACHIEVED, Inspection, q_r_words
 
 MOST_JOINT = 5
@@ -54,7 +56,8 @@ class Explanation(NotebookReport):
         head += self.initial and f", {self.initial}"
         text = Text(" ".join(self.sentences()))
         state = (Text(head, style="bold"), Text(self.description))
-        return Group(*state, *_robots(reasons), _goals(reasons), _steps(reasons), text)
+        tables = (*_robots(reasons), _goals(reasons), _steps(reasons), _humans(reasons))
+        return Group(*state, *tables, text)
 
     def summary(self) -> dict[str, JsonData]:
         """The same as JSON data; what ``empo explain --json`` prints."""
@@ -73,6 +76,7 @@ class Explanation(NotebookReport):
             "X_h": {spec.agents[human].name: power for human, power in powers},
             "robot_policy": _numbers(names, reasons.policies.pi_r[0]),
             "Q_r": _numbers(names, reasons.policies.q_r[0]),
+            "bits": self._bits(),
             "first": names[reasons.first],
             "second": names[reasons.second],
             "gap": reasons.gap,
@@ -97,6 +101,26 @@ class Explanation(NotebookReport):
             "bellman_remainder": reasons.bellman_remainder,
             "steps": (reasons.parts.sum(1) + reasons.ends).tolist(),
             "sentences": list(self.sentences()),
+        }
+
+    def _bits(self) -> dict[str, JsonData]:
+        """Powers, and what actions are worth, in bits."""
+        reasons, theory = self.reasons, self.reasons.theory
+        names = [reasons.spec.agents[human].name for human in reasons.spec.humans]
+        now, *after = reasons.bits.tolist()
+        u_r, q_r = float(reasons.outcomes.u_r[0]), reasons.policies.q_r[0].tolist()
+        in_bits = [robot_action_value(q, theory.rho) for q in q_r]
+        changes = [
+            _numbers(names, (later - bits for later, bits in zip(of, now, strict=True)))
+            for of in after
+        ]
+        return {
+            "I_h": _numbers(names, now),
+            "P": _finite(aggregate_power(u_r, theory.eta)),
+            "L": _finite(long_term_power(-reasons.v_r, theory.rho)),
+            "Q_r": _numbers(reasons.spec.robot_action_names, in_bits),
+            "I_h_change_first": changes[0],
+            "I_h_change_second": changes[1],
         }
 
 
@@ -126,9 +150,13 @@ def initial_words(world: WorldModel, row: Integer[np.ndarray, " word"], time: in
 
 
 def _numbers(names: Iterable[str], values: Iterable[float]) -> dict[str, JsonData]:
-    """Numbers by name; null where unavailable."""
-    pairs = zip(names, map(float, values), strict=True)
-    return {name: None if np.isnan(value) else value for name, value in pairs}
+    """Numbers by name; null where unavailable, or infinite."""
+    return {name: _finite(float(value)) for name, value in zip(names, values, strict=True)}
+
+
+def _finite(value: float) -> float | None:
+    """A number; None where JSON has none for it."""
+    return value if math.isfinite(value) else None
 
 
 def policy_table(agent: AgentSpec, chances: Iterable[float]) -> Table:
@@ -153,15 +181,17 @@ def _robots(reasons: Reasons) -> list[Table]:
     order = np.argsort(np.where(np.isnan(q_r), 1.0, -pi_r), kind="stable")
     listed = order[:MOST_JOINT] if len(spec.robots) > 1 else np.arange(len(pi_r))
     title = "Robots' joint actions" if len(spec.robots) > 1 else "Robot's policy"
-    table = report_table(title, "action", "probability", "", "Q_r", texts=("",))
+    table = report_table(title, "action", "probability", "", "Q_r", "bits", texts=("",))
     for action in listed.tolist():
         name, chance = spec.robot_action_names[action], float(pi_r[action])
-        q = q_r_words(float(q_r[action]), chance)
-        table.add_row(name, f"{chance:.6f}", bar(chance, "cyan"), q)
+        q, bits = float(q_r[action]), robot_action_value(float(q_r[action]), reasons.theory.rho)
+        in_bits = "" if math.isnan(bits) else f"{bits:+.4f}"
+        words = q_r_words(q, chance)
+        table.add_row(name, f"{chance:.6f}", bar(chance, "cyan"), words, in_bits)
     if len(listed) < len(order):
         remainder = 1 - float(pi_r[listed].sum())
         table.add_row(
-            f"{len(order) - len(listed)} others", f"{remainder:.6f}", bar(remainder, "cyan"), ""
+            f"{len(order) - len(listed)} others", f"{remainder:.6f}", bar(remainder, "cyan"), "", ""
         )
     return [*tables, table]
 
@@ -189,6 +219,19 @@ def _goals(reasons: Reasons) -> Table:
     for name, part in others.items():
         if _part(reasons, part)[0] != "0":
             table.add_row(name, "", *_part(reasons, part), "", "", "")
+    return table
+
+
+def _humans(reasons: Reasons) -> Table:
+    """Powers in bits, and how they change with the next state."""
+    spec, (now, first, second) = reasons.spec, reasons.bits.tolist()
+    names = [spec.robot_action_names[action] for action in (reasons.first, reasons.second)]
+    columns = ("human", "I_h", *(f"change after {name}" for name in names))
+    table = report_table("Powers in bits", *columns)
+    for h, human in enumerate(spec.humans):
+        changes = (first[h] - now[h], second[h] - now[h])
+        cells = (f"{change:+.4f}" if math.isfinite(change) else "–" for change in changes)
+        table.add_row(spec.agents[human].name, f"{now[h]:+.4f}", *cells)
     return table
 
 

@@ -37,9 +37,20 @@ from empo_theory.inspection import (
     Inspection,
     InspectionScope,
 )
-from empo_theory.parameters import CompleteTheory
+from empo_theory.parameters import CompleteTheory, theory_data
 
-MODULES = ("parts", "container", "decision", "why", "sentences", "play", "board", "views", "app")
+MODULES = (
+    "parts",
+    "container",
+    "decision",
+    "why",
+    "sentences",
+    "play",
+    "board",
+    "views",
+    "power",
+    "app",
+)
 """Files of the script, which share one scope."""
 SHADES = 51
 """Colours of a heat map."""
@@ -175,6 +186,13 @@ def first_words(explanation: Explanation) -> str:
     return "\n".join([*head, explanation.description, "", *lines, "", *explanation.sentences()])
 
 
+def who_holds_power(inspection: Inspection) -> str:
+    """Who holds the power at the start, as text; empty where that was not measured."""
+    if inspection.power is None:
+        return ""
+    return "\n".join(["", "", "Who holds the power", *inspection.power.in_words()])
+
+
 def whole_page(
     inspection: Inspection,
     world: WorldModel,
@@ -189,7 +207,7 @@ def whole_page(
     except WorldError as error:  # There is nothing to decide, or too little is kept.
         words = str(error)
     data = container(inspection, world, scope, directory, reasons)
-    return data, page(data, inspection.spec.name, words)
+    return data, page(data, inspection.spec.name, words + who_holds_power(inspection))
 
 
 def write_page(
@@ -224,7 +242,7 @@ def _provenance(directory: Path | None, theory: CompleteTheory) -> dict[str, Jso
     """Where an inspection comes from, as far as the run's directory says."""
     provenance: dict[str, JsonValue] = {
         "run": "" if directory is None else directory.name,
-        "theory": digest(theory.model_dump(mode="json")),
+        "theory": digest(theory_data(theory)),
     }
     if directory is None or not (directory / ENVIRONMENT).is_file():
         return provenance

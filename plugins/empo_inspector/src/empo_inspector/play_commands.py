@@ -15,7 +15,7 @@ from empo_core.documents import library_world, world_in
 from empo_core.errors import ConfigError
 from empo_core.runs.atomic import digest, write_file
 from empo_inspector.pcg32 import MOST_SEED
-from empo_theory.parameters import HumanTheory
+from empo_theory.parameters import HumanTheory, theory_data
 
 if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
@@ -105,7 +105,7 @@ def _opened(place: str) -> tuple[WorldModel, Policies | None, str | None]:
     theory = getattr(config.algorithm.params, "theory", None)
     if not isinstance(theory, HumanTheory):
         return world, policies, None
-    return world, policies, digest(theory.model_dump(mode="json"))
+    return world, policies, digest(theory_data(theory))
 
 
 def _agent(spec: WorldSpec, name: str) -> int:

@@ -81,7 +81,7 @@ def _goal(reasons: Reasons, goal: int) -> str:
         attains=say["attains"],
         goal=spec.goals[goal].name,
         achieved=say["achieved"] if reasons.achieved[goal] else "",
-        chance=say["chance" if reasons.gamma_h == 1 else "discounted_chance"],
+        chance=say["chance" if reasons.theory.gamma_h == 1 else "discounted_chance"],
         first=fixed(first, decimals or 2),
         second=fixed(second, decimals or 2),
         when=say["then" if origin.step > 1 else "next"].format(step=origin.step),

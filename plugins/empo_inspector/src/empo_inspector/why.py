@@ -1,9 +1,9 @@
 """Reasons: the difference of two Q_r, split exactly over future steps, humans and goals.
 
 Unrolling equation (9), Q_r(s, t, a) is the sum over future steps of the expected, discounted U_r
-there, and of the terminal value where episodes end. U_r in turn differs from its value now by
-secants of equations (7) and (8), which split it over humans and goals: every level is a sum.
-These are identities of the solved model, not estimates.
+there, and of the terminal value where episodes end; or, where presence counts, of U_r there. U_r
+in turn differs from its value now by secants of equations (7) and (8), which split it over humans
+and goals: every level is a sum. These are identities of the solved model, not estimates.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from empo_core.suggestions import nearest
 from empo_core.types import WorldSpec
 from empo_inspector.decision import KeptLoop, OneStep, Outcomes, Policies
 from empo_theory.inspection import Inspection
+from empo_theory.parameters import CompleteTheory
 
 TIE = 1e-9
 """Difference of Q_r, relative to Q_r, below which two actions are equally good."""
@@ -69,7 +70,9 @@ class Reasons:
         ends: What the ends of episodes contribute k + 1 steps later [step].
         origins: Where the part of each goal arises.
         achieved: Whether the state is in each goal [goal].
-        gamma_h: The humans' discount; attainability is a chance only where it is 1.
+        bits: I_h of each human here, then in the next state on average, after the first action and
+            after the second; -infinity where a next state may leave it without power [3 human].
+        theory: The parameters of the values; attainability is a chance only where gamma_h is 1.
         v_r: V_r in the state as it was solved or learned.
         bellman_remainder: That minus what equation (9) makes of the values one step later.
     """
@@ -87,7 +90,8 @@ class Reasons:
     ends: Float64[np.ndarray, " step"]
     origins: list[Origin]
     achieved: list[bool]
-    gamma_h: float
+    bits: Float64[np.ndarray, "3 human"]
+    theory: CompleteTheory
     v_r: float
     bellman_remainder: float
 
@@ -168,10 +172,28 @@ def find_reasons(
         ends=ends,
         origins=origins,
         achieved=step.achieved(here)[0].tolist(),
-        gamma_h=inspection.theory.gamma_h,
+        bits=np.concatenate(
+            [outcomes.x_h.log2().numpy(), _bits_after(step, state, time, policies, (first, second))]
+        ),
+        theory=inspection.theory,
         v_r=float(inspection.v_r[time - inspection.first_time, state]),
         bellman_remainder=float(step.bellman_remainder(here, time, policies)[0]),
     )
+
+
+def _bits_after(
+    step: OneStep, state: int, time: int, policies: Policies, actions: tuple[int, int]
+) -> Float64[np.ndarray, "2 human"]:
+    """The mean of I_h over the next states, after each of two joint robot actions."""
+    chosen = torch.nn.functional.one_hot(torch.tensor(actions), step.spec.num_robot_actions)
+    states, mass = step.follow(
+        torch.tensor([state]), policies.chance, chosen.double()[None], discounted=False
+    )
+    bits = step.reward(step.next_v_e(time)[states])[0].log2()
+    # What is not led to does not count, whatever it is.
+    each = torch.where(mass[:, :, None] > 0, mass[:, :, None] * bits[:, None], 0.0)
+    mean: Float64[np.ndarray, "2 human"] = each.sum(0).numpy()
+    return mean
 
 
 def _check(inspection: Inspection, step: OneStep, state: int, time: int) -> None:
@@ -254,11 +276,17 @@ def _split(
         alive = torch.from_numpy(after.alive)
         here, v_e = torch.from_numpy(mass), torch.from_numpy(after.v_e)
         difference = here[:, 0] - here[:, 1]
-        end = step.theory.terminal_value * difference[~alive].sum()
         weight = (difference * torch.from_numpy(after.accrued))[alive]
         gains = goal_gains(step, v_e[alive], outcomes.v_e[0])
-        parts.append(weight @ gains)
-        ends.append(end + weight.sum() * outcomes.u_r[0])
+        part, end = weight @ gains, weight.sum() * outcomes.u_r[0]
+        if step.counts_presence:
+            last = step.end_weight(time) * difference[~alive]
+            part += last @ goal_gains(step, v_e[~alive], outcomes.v_e[0])
+            end += last.sum() * outcomes.u_r[0]
+        else:
+            end += step.theory.terminal_value * difference[~alive].sum()
+        parts.append(part)
+        ends.append(end)
         share = here[alive] / here[alive].sum(0).clamp(min=torch.finfo(here.dtype).tiny)
         chances.append(share.T @ v_e[alive])
         contributions = weight[:, None] * gains
@@ -306,10 +334,11 @@ def goal_gains(
     share = weight * (v_e**theory.zeta - reference**theory.zeta)
     x, x_there = step.reward(v_e)[0], step.reward(reference[None])[0]
     floored, floored_there = (power.clamp(min=step.inspection.x_h_floor) for power in (x, x_there))
-    z, z_there = floored**-theory.xi, floored_there**-theory.xi
-    humans = len(spec.humans) if theory.u_agg == "mean" else 1
+    counted = step.counted.double()
+    z, z_there = counted * floored**-theory.xi, counted * floored_there**-theory.xi
+    humans = int(step.counted.sum()) if theory.u_agg == "mean" else 1
     outer = secant(z.sum(1) / humans, z_there.sum(1) / humans, theory.eta)
-    inner = secant(floored, floored_there, -theory.xi)
+    inner = counted * secant(floored, floored_there, -theory.xi)
     raised = (x != floored) | (x_there != floored_there)
     # Where an X_h is raised to the least, only a part of its difference counts.
     slope = (floored - floored_there) / (x - x_there).where(x != x_there, torch.ones_like(x))

@@ -53,7 +53,7 @@ WINDOW = 20
 class LatentAlgorithm(Algorithm):
     """Learns a latent world model, and policies within it; acts by planning or by the policy."""
 
-    takes_environment = True
+    takes_environment = is_learner = True
 
     def __init__(self, params: LatentParams) -> None:
         self._params = params
@@ -162,7 +162,7 @@ class LatentAlgorithm(Algorithm):
         model.to(device)
         rates = torch.tensor(params.discounts(spec.episode_lengths), device=device)
         planner = planner_of(model, params, spec, compiled=params.compute.compile)
-        updater = Updater(model, losses, params, rates)
+        updater = Updater(model, losses, params, rates, context.lr_schedule)
         return RunComponents(
             model=model,
             planner=planner,

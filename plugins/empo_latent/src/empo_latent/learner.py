@@ -110,6 +110,11 @@ class LatentLearner(Learner):
         """True if all steps are taken, and all updates made that they paid for."""
         return self.steps >= self.total_steps and self._owed_updates < 1
 
+    @property
+    def evaluates(self) -> bool:
+        """True if an evaluation has any episodes."""
+        return self._params.reporting.evaluation_episodes > 0
+
     def start(self) -> None:
         """Begin the first episodes."""
         self._current = self._parts.vector.start(seed_of(stream(self._seed, Stream.EPISODES, 0, 0)))
@@ -157,6 +162,7 @@ class LatentLearner(Learner):
         return {
             **numbers,
             **episodes.metrics(),
+            **({"optim/lr": self._parts.updater.lr} if self.updates_made else {}),
             "time/updates": float(self.updates_made),
             "time/updates_per_second": made / elapsed if elapsed else 0.0,
         }
@@ -327,6 +333,7 @@ class LatentLearner(Learner):
                 self._owed_updates += self._params.learning.updates_per_step * len(ended)
         if step.terminated.any() and not parts.model.terminates:
             self._learn_ends(step)
+        self.after_rollout()
 
     def _warn_of_size(self, name: str, values: Shaped[np.ndarray, "*shape"]) -> None:
         """Warn once of numbers that are too large to be learned from."""
@@ -368,12 +375,14 @@ class LatentLearner(Learner):
         with self._parts.timers("replay"):
             batch = self._parts.replay.sample(self._params.replay.batch_size, self._generator)
             sequences = batch.to(self._params.compute.device)
+        self._parts.updater.lr_scale = self.lr_scale
         with self._parts.timers("update"):
             self._update_metrics = {
                 **self._update_metrics,
                 **self._parts.updater.update(sequences, progress),
             }
         self.updates_made += 1
+        self.after_update()
 
 
 def _check_steps(replay: Mapping[str, Any], num_numbers: int) -> None:

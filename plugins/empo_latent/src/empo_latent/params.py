@@ -374,7 +374,9 @@ class LatentParams(Config):
     policy: PolicyParams = PolicyParams()
     imagination: ImaginationParams = ImaginationParams()
     learning: LearningParams = LearningParams()
-    optimiser: OptimiserParams = OptimiserParams()
+    optimiser: OptimiserParams = Field(
+        default_factory=OptimiserParams, description="The optimiser and its learning rate."
+    )
     planner: PlannerParams = PlannerParams()
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
@@ -397,7 +399,8 @@ class LatentParams(Config):
             name: getattr(getattr(loss, "params", None), "entropy", None)
             for name, loss in losses.items()
         }
-        return [
+        keys = ["optimiser.lr_schedule"] if self.optimiser.lr_schedule.name != "constant" else []
+        return keys + [
             f"{name}.params.entropy.schedule"
             for name, entropy in entropies.items()
             if getattr(entropy, "schedule", "constant") != "constant"

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from empo_core.protocols import Critic, PolicyLoss
+from empo_core.protocols import Critic, PolicyLoss, Schedule
 from empo_core.trees import StateDict
 from empo_core.types import CandidateBatch
 from empo_latent.networks.ensemble import drawn_heads, reduced
@@ -31,6 +31,7 @@ from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import AuxiliaryParams, LatentParams, ValueParams
 from empo_latent.types import SequenceBatch
 from empo_learning.distributions import BoundedNormal
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.optimiser_moments import load_moments, moments_of
 
 
@@ -390,7 +391,11 @@ class Updater:
 
     Attributes:
         needs_expert: Whether sequences must say how the planner would have acted.
+        lr_scale: Factor of all learning rates, beside their schedule.
+        lr: Learning rate of the newest update, of all but the encoder.
     """
+
+    lr_scale = 1.0
 
     def __init__(
         self,
@@ -398,8 +403,15 @@ class Updater:
         losses: Mapping[str, PolicyLoss],
         params: LatentParams,
         discounts: Float[Tensor, " task"],
+        lr_schedule: Schedule | None = None,
     ) -> None:
-        """Set up the optimisers of a model, and of a policy for each of the losses by name."""
+        """Set up the optimisers of a model, and of a policy for each of the losses by name.
+
+        Raises:
+            ConfigError: if a caller's ``lr_schedule`` is one too many.
+        """
+        self._lr_schedule, self._lr_factor = schedule_of(params.optimiser, lr_schedule), 1.0
+        self.lr = params.optimiser.lr
         self._model, self._params, self._discounts = model, params, discounts
         device, horizon = discounts.device, params.learning.horizon
         self._losses = {name: loss.to(device) for name, loss in losses.items()}
@@ -438,6 +450,8 @@ class Updater:
             Metrics, 0-d tensors, by their names in ``docs/reference/metrics.md``.
         """
         compiles = self._params.compute.compile
+        self._lr_factor = self._lr_schedule(progress) * self.lr_scale
+        self.lr = self._params.optimiser.lr * self._lr_factor
         if compiles:
             # CUDA graphs may write over what they returned in the last update, but in this one
             # policies need what the model's graph returned.
@@ -673,6 +687,8 @@ class Updater:
         """Cut the gradient, follow it, and say how long it was."""
         longest = self._params.optimiser.max_grad_norm
         norm = nn.utils.clip_grad_norm_(parameters, math.inf if longest is None else longest)
+        for group in optimiser.param_groups:
+            group["lr"] = group["initial_lr"] * self._lr_factor
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         return norm
@@ -692,6 +708,7 @@ def _adam(
 ) -> torch.optim.Optimizer:
     decay = params.optimiser.weight_decay
     kind = torch.optim.AdamW if decay else torch.optim.Adam
+    groups = [{**group, "initial_lr": group["lr"]} for group in groups]
     return kind(groups, eps=eps, weight_decay=decay, fused=True)
 
 

@@ -40,6 +40,9 @@ class Learner(ABC):
     - ``total_steps``: how many steps there will be.
     - ``may_be_unknown``: keys of ``state_dict`` under which NaN means that something is unknown.
     - ``show_progress``: what ``advance`` calls within long work, so that ``progress`` is shown.
+    - ``after_rollout``, ``after_update``: what ``advance`` calls once experience is collected, and
+      once an update is made, for callbacks.
+    - ``lr_scale``: factor of all learning rates, which callbacks may change between two calls.
     - ``interruptible``: a context for long work of ``evaluate``: Ctrl-C and signals end the work
       at once, by a KeyboardInterrupt, and it is done anew when the run goes on.
     """
@@ -48,6 +51,9 @@ class Learner(ABC):
     total_steps: int
     may_be_unknown: ClassVar[frozenset[str]] = frozenset()
     show_progress: Callable[[], None] = staticmethod(lambda: None)
+    after_rollout: Callable[[], None] = staticmethod(lambda: None)
+    after_update: Callable[[], None] = staticmethod(lambda: None)
+    lr_scale: float = 1.0
     interruptible: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)
 
     @property
@@ -64,6 +70,11 @@ class Learner(ABC):
     def progress(self) -> tuple[float, float]:
         """How much work is done, and how much there is in all; by default steps."""
         return self.steps, self.total_steps
+
+    @property
+    def evaluates(self) -> bool:
+        """True if ``evaluate`` measures anything."""
+        return True
 
     @property
     def is_over(self) -> bool:

@@ -14,17 +14,26 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from empo_core.errors import ConfigError, EmpoError, NonFiniteError, StorageError, TrackerError
+from empo_core.errors import (
+    CallbackError,
+    ConfigError,
+    EmpoError,
+    NonFiniteError,
+    StorageError,
+    TrackerError,
+)
 from empo_core.interrupts import Interrupts
-from empo_core.protocols import CheckpointChoice, RunContext, Tracker
+from empo_core.protocols import CheckpointChoice, RunContext, Tracker, Training
 from empo_core.runs.atomic import StrictModel
 from empo_core.stages import stage
 from empo_core.trees import StateDict
 from empo_learning.bounded_curve import BoundedCurve
+from empo_learning.callback_set import CallbackSet
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group, RankLostError
 from empo_learning.finite import check_finite_state
 from empo_learning.learner import EvaluationInterrupted, Learner, Metrics
+from empo_learning.lr_schedules import name_of
 from empo_learning.params import Reporting
 from empo_learning.randomness import capture, restore
 from empo_learning.saved_state import SavedState, fitting
@@ -65,6 +74,7 @@ class RunRecord:
         seconds: Time of all calls of ``Learner.advance``, over all attempts.
         history: A row for each line of the log, thinned out in long runs.
         scores: The scores of all evaluations.
+        stop_reason: Why a callback ended the run early; None: none did.
     """
 
     directory: Path
@@ -73,6 +83,7 @@ class RunRecord:
     seconds: float
     history: Sequence[TrainingRow] = ()
     scores: Sequence[float] = ()
+    stop_reason: str | None = None
 
 
 class Loop:
@@ -107,6 +118,16 @@ class Loop:
         learner.show_progress = self._show_now_and_then
         learner.interruptible = self._interruptible
         self._group, self._is_solved = group or Group(), is_solved
+        self._training = Training(
+            directory=context.directory,
+            total_steps=learner.total_steps,
+            evaluation_interval=reporting.evaluation_interval if learner.evaluates else 0,
+        )
+        # Of several processes the first one calls them, and all do what they ask for.
+        self._callbacks = CallbackSet(context.callbacks, self._training)
+        if self._callbacks and self._group.is_first:
+            learner.after_rollout = lambda: self._follow(self._callbacks.after_rollout)
+            learner.after_update = lambda: self._follow(self._callbacks.after_update)
         self._checkpoints = Checkpoints(
             context.directory / CHECKPOINTS, keep=reporting.keep_checkpoints
         )
@@ -118,6 +139,7 @@ class Loop:
         self._interrupts = Interrupts(self._announce_stop)
         self._failure: Exception | None = None
         self._is_agreed = False
+        self._lr_schedule = None if context.lr_schedule is None else name_of(context.lr_schedule)
         self.timers = timers or Timers()
         self.seconds = 0.0
         self._history: BoundedCurve[TrainingRow] = BoundedCurve()
@@ -132,11 +154,15 @@ class Loop:
             RankLostError: if another process has ended; the first one left a checkpoint.
             Exception: if something else ended the run, after a checkpoint that is finite.
         """
+        if self._group.is_first:
+            self._callbacks.start()
         # The first process alone knows, where torchrun started all of them again.
         if not (self._group.shared(self._context.resume) and self._resume()):
             self._learner.start()
-        if self._context.is_extended and self._is_over:
-            raise self._nothing_left()
+        if self._context.is_extended:
+            self._training.stop_reason = None  # Whoever asks for more overrules the callback.
+            if self._is_over:
+                raise self._nothing_left()
         with self._interrupts as interrupts:
             try:
                 if self._group.size > 1 and self._saved < 0:
@@ -149,6 +175,9 @@ class Loop:
                 while not self._is_over:
                     self._agree(stop=interrupts.are_pending)
                     self._advance()
+                if self._training.stop_reason is not None:
+                    steps = f"{self._learner.steps:,}"
+                    log.info("stopped after %s steps: %s", steps, self._training.stop_reason)
                 self._finish()
                 self._show_progress()
                 self._agree(stop=False)
@@ -164,6 +193,9 @@ class Loop:
                 if interrupts.are_pending and isinstance(error, Exception):
                     raise KeyboardInterrupt from error  # Workers may have ended by that signal.
                 raise
+            finally:
+                if self._group.is_first:
+                    self._callbacks.finish()
 
     @property
     def record(self) -> RunRecord:
@@ -175,6 +207,7 @@ class Loop:
             seconds=self.seconds,
             history=list(self._history),
             scores=list(self._scores),
+            stop_reason=self._training.stop_reason,
         )
 
     def _nothing_left(self) -> ConfigError:
@@ -192,7 +225,9 @@ class Loop:
 
     @property
     def _is_over(self) -> bool:
-        """True if all is done, or the newest evaluations are as good as was asked for."""
+        """True if all is done, the newest evaluations are good enough, or a callback says so."""
+        if self._training.stop_reason is not None:
+            return True
         is_solved = self._is_solved is not None and self._is_solved(self._scores)
         return self._learner.is_over or is_solved
 
@@ -211,6 +246,7 @@ class Loop:
         self.seconds += time.perf_counter() - began
         self._is_midway = False
         self._show_now_and_then()
+        self._heed_callbacks()
         # Of the last steps, what is due comes when all is over: some work may be left to do.
         if learner.steps >= learner.total_steps:
             return
@@ -269,6 +305,40 @@ class Loop:
             self._scores += [] if evaluated.score is None else [evaluated.score]
             metrics = evaluated.metrics
             self._report(lambda: self._context.tracker.log(self._learner.steps, metrics))
+            if self._group.is_first:
+                score = evaluated.score
+                self._follow(lambda: self._callbacks.after_evaluation(score, metrics))
+            self._heed_callbacks()
+
+    def _follow(self, call: Callable[[], None]) -> None:
+        """Call callbacks, which see how far the run is; one that fails ends the run later.
+
+        Once the unit of work is over, a checkpoint is exact.
+        """
+        self._training.steps = self._learner.steps
+        self._training.scores = tuple(self._scores)
+        try:
+            call()
+        except Exception as error:
+            self._failure = self._failure or error
+
+    def _heed_callbacks(self) -> None:
+        """Do what callbacks have asked for, in all processes alike."""
+        if not self._callbacks:
+            return
+        if self._failure is not None and self._group.size == 1:
+            raise self._failure
+        training = self._training
+        asked_for = training.stop_reason, training.lr_scale, training.is_save_due
+        training.stop_reason, training.lr_scale, is_save_due = self._group.shared(asked_for)
+        training.is_save_due = False
+        self._learner.lr_scale = training.lr_scale
+        if training.metrics:
+            metrics = dict(training.metrics)
+            training.metrics.clear()
+            self._report(lambda: self._context.tracker.log(self._learner.steps, metrics))
+        if is_save_due:
+            self._save()
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -344,6 +414,10 @@ class Loop:
             "is_evaluating": self._is_evaluating,
             "score": self._score,
             "scores": self._scores,
+            "lr_scale": self._training.lr_scale,
+            "stop_reason": self._training.stop_reason,
+            "callbacks": _state_of(self._callbacks, rescuing),
+            "lr_schedule": self._lr_schedule,
         }
         _check_state(learner_state, learner.may_be_unknown, "what is to be saved")
         times = {
@@ -387,6 +461,16 @@ class Loop:
         self._logged, self._evaluated = counts.logged, counts.evaluated
         self._is_evaluating = counts.is_evaluating
         self._score, self._scores = counts.score, counts.scores
+        self._training.stop_reason = counts.stop_reason
+        self._training.lr_scale = self._learner.lr_scale = counts.lr_scale
+        if counts.lr_schedule != self._lr_schedule:
+            log.warning(
+                "lr_schedule: learning rates followed %s, and follow %s from here on",
+                counts.lr_schedule or "the config",
+                self._lr_schedule or "the config",
+            )
+        if group.is_first:
+            self._callbacks.load_state_dict(state["callbacks"])
         self.seconds = times["seconds"]
         history = times["history"]
         rows = [TrainingRow(*row) for row in history["rows"]]
@@ -406,6 +490,19 @@ class _Counts(StrictModel):
     is_evaluating: bool
     score: float | None
     scores: list[float]
+    lr_scale: float = Field(gt=0)
+    stop_reason: str | None
+    lr_schedule: str | None
+
+
+def _state_of(callbacks: CallbackSet, rescuing: bool) -> list[StateDict]:
+    try:
+        return callbacks.state_dict()
+    except CallbackError:
+        if not rescuing:
+            raise
+        log.warning("the checkpoint does without the states of callbacks", exc_info=True)
+        return []
 
 
 def _tracker_state(tracker: Tracker, rescuing: bool) -> StateDict:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic import Field, field_validator, model_validator
 
-from empo_core.config import Config
+from empo_core.config import Config, ScheduleRef
 
 
 class Compute(Config):
@@ -24,9 +24,21 @@ class Compute(Config):
         return device
 
 
+def _schedule(name: str) -> Callable[[], ScheduleRef]:
+    return lambda: ScheduleRef.model_validate(name)
+
+
+CONSTANT, LINEAR = _schedule("constant"), _schedule("linear")
+"""Defaults of ``lr_schedule``."""
+
+
 class Optimiser(Config):
     """Parameters of the optimiser; key ``optimiser``."""
 
+    lr_schedule: ScheduleRef = Field(
+        default_factory=CONSTANT,
+        description="Schedule of the learning rate over the run, e.g. linear or cosine.",
+    )
     weight_decay: float = Field(0.0, ge=0, description="Decay of the weights.")
     max_grad_norm: float | None = Field(
         None, gt=0, description="Longer gradients are cut to this; null cuts none."

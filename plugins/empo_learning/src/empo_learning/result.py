@@ -61,6 +61,11 @@ class LearnedResult(NotebookReport):
             )
         return dict(self.part_ms)
 
+    def stop_reason(self) -> dict[str, str]:
+        """Why a callback ended the run early, for the summary; empty where none did."""
+        reason = self.record.stop_reason
+        return {} if reason is None else {"stop_reason": reason}
+
     def warning_texts(self) -> list[Text]:
         """The warnings for people."""
         return [Text(f"warning: {warning}", style="yellow") for warning in self.warnings]
@@ -122,6 +127,7 @@ class EpisodicResult(LearnedResult, ABC):
             "return_mean": record.history[-1].mean_return if record.history else None,
             "evaluation": self._evaluation(),
             "solved": self.solved,
+            **self.stop_reason(),
             "warnings": list(self.warnings),
             **self._details(),
         }
@@ -130,6 +136,8 @@ class EpisodicResult(LearnedResult, ABC):
         """Tables for people."""
         tables = [self._table()] if self.evaluations else []
         effort = f"{self._effort()}, {self._work()}" if self.record.steps else "nothing was done"
+        if self.record.stop_reason is not None:
+            effort += f"; stopped by {self.record.stop_reason}"
         return Group(*tables, *self.warning_texts(), time_table(self.time_shares), effort)
 
     def save(self, directory: Path) -> None:
@@ -160,14 +168,17 @@ class EpisodicResult(LearnedResult, ABC):
                 axes.plot(steps, means, label="training")
             for label in dict.fromkeys(map(_label, rows)):
                 line = [row for row in rows if _label(row) == label]
+                returns = [row.returns for row in line]
+                has_errors = any(r.episodes > 1 for r in returns)
                 axes.errorbar(
                     [self._environment_steps(row.steps) for row in line],
-                    [row.returns.mean_return for row in line],
-                    [row.returns.standard_error for row in line],
+                    [r.mean_return for r in returns],
+                    # One episode has no error.
+                    [r.standard_error if r.episodes > 1 else np.nan for r in returns],
                     marker="o",
                     markersize=3,
                     capsize=2,
-                    label=f"{label} ± standard error",
+                    label=label + " ± standard error" * has_errors,
                 )
             axes.set(
                 title=title or "Mean return of an episode",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
-
-Decay = Literal["constant", "inverse", "inverse_sqrt"]
 
 
 def linear(step: float, start: float, end: float, steps: float) -> float:
@@ -27,22 +24,6 @@ def sigmoid_ramp(step: float, steps: float) -> float:
         return 1.0
     low, high = _sigmoid(-3), _sigmoid(3)
     return max((_sigmoid(6 * (step / steps - 0.5)) - low) / (high - low), 0.0)
-
-
-def learning_rate(step: int, base: float, decay: Decay, hold_until: int) -> float:
-    """``base`` until a step, then falling like 1/t or 1/sqrt(t) from there, without a jump.
-
-    Args:
-        step: Training steps so far.
-        base: The rate at the beginning.
-        decay: ``inverse`` is base * t0 / t, ``inverse_sqrt`` base * sqrt(t0 / t) with
-            t0 = ``hold_until``, or 1 where that is 0.
-        hold_until: The step from which it falls.
-    """
-    if decay == "constant" or step <= hold_until:
-        return base
-    share = max(hold_until, 1) / step
-    return base * (share if decay == "inverse" else math.sqrt(share))
 
 
 def phased_out_before(step: int, warm_up_end: int, final: int) -> int:

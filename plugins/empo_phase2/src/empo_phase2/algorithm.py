@@ -58,7 +58,7 @@ FEW_WEIGHTS = 10**7
 class Phase2(Algorithm):
     """Learns Q_r, V_h^e and whatever else is not in closed form, from collected experience."""
 
-    has_intrinsic_reward = True
+    has_intrinsic_reward = is_learner = True
 
     def __init__(self, params: Phase2Params) -> None:
         self._params = params
@@ -98,6 +98,7 @@ class Phase2(Algorithm):
                 comparison=comparison,
                 estimate=estimate,
                 tell=context.tracker.progress,
+                lr_schedule=context.lr_schedule,
             )
             loop = Loop(learner, context, params.reporting)
             loop.run()

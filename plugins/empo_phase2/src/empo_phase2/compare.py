@@ -183,8 +183,8 @@ def solver_for(
     if "accrual" in symbols:
         theory_params["accrual"] = "discrete"  # Learners count U_r once per step.
     params: dict[str, Any] = {"theory": theory_params, "human_prior": human_prior}
-    # Nothing reads the solver's own rollouts and page.
-    usual = {"rollouts": 0, "keep": "all", "inspector": False}
+    # Nothing reads the rollouts, page and diagnostics of the solver.
+    usual = {"rollouts": 0, "keep": "all", "inspector": False, "diagnostics": []}
     params |= {key: value for key, value in usual.items() if key in fields}
     return AlgorithmRef.model_validate(
         {"name": name, "params": params}, context={"registry": registry}

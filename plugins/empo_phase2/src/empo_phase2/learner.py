@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.protocols import Collector, Regression, ValueNetwork, Weights
+from empo_core.protocols import Collector, Regression, Schedule, ValueNetwork, Weights
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.stages import Tell, stage
 from empo_core.trees import StateDict, whole_number
@@ -23,6 +23,7 @@ from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.finite import check_finite
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.regression import regression_of
 from empo_learning.state_tree import flatten
 from empo_learning.timers import Timers
@@ -71,6 +72,7 @@ class Learner(LoopLearner):
         comparison: Comparison | None = None,
         estimate: ValueEstimator | None = None,
         tell: Tell | None = None,
+        lr_schedule: Schedule | None = None,
     ) -> None:
         """Prepare for the first training step.
 
@@ -85,6 +87,7 @@ class Learner(LoopLearner):
             comparison: Compares values with the right ones.
             estimate: Estimates from ``values`` that are compared; needed with ``comparison``.
             tell: Called with the stage of the run, while it waits for the first experience.
+            lr_schedule: A caller's schedule of learning rates; None: that of ``params``.
         """
         self._params, self.schedule = params, WarmUpSchedule(params)
         self.values, self.networks = values, values.networks
@@ -101,6 +104,7 @@ class Learner(LoopLearner):
             )
             for quantity, network in self.networks.items()
         }
+        self._lr_schedule = schedule_of(optimiser, lr_schedule)
         lr = optimiser.lr
         rates = lr if isinstance(lr, dict) else dict.fromkeys(self.networks, lr)
         self._rates = {
@@ -134,6 +138,11 @@ class Learner(LoopLearner):
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
 
+    @property
+    def evaluates(self) -> bool:
+        """True if right values are there to compare with."""
+        return self._comparison is not None
+
     def start(self) -> None:
         """Publish the initial weights."""
         self._publish()
@@ -154,6 +163,7 @@ class Learner(LoopLearner):
         self.train()
         if self.steps % self._params.optimiser.publish_interval == 0:
             self._publish()
+        self.after_update()
 
     def train(self) -> None:
         """One training step: sample, targets, fit, refresh.
@@ -218,7 +228,10 @@ class Learner(LoopLearner):
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
-        return self._rates[quantity] * self.schedule.lr_factor(step)
+        return self._rates[quantity] * self._lr_factor(step)
+
+    def _lr_factor(self, step: int) -> float:
+        return self._lr_schedule(self.schedule.lr_progress(step)) * self.lr_scale
 
     def regression_batch(
         self, quantity: Quantity, targets: BatchTargets
@@ -337,7 +350,8 @@ class Learner(LoopLearner):
 
     def _collect(self) -> None:
         """Put what actors bring into the replay, and let explorers learn from it."""
-        for experience in self._collector.collect(self.steps):
+        experiences = self._collector.collect(self.steps)
+        for experience in experiences:
             block = Block.from_arrays(experience.arrays)
             self.replay.add(block, training_step=self.steps)
             self.entered.add(block)
@@ -345,6 +359,8 @@ class Learner(LoopLearner):
                 self._comparison.observe(block)
             if self._explorers.learns:
                 self._exploration = self._explorers.learn(block)
+        if experiences:
+            self.after_rollout()
 
     def _publish(self) -> None:
         """Send the newest values to the actors."""

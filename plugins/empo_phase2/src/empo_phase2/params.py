@@ -12,10 +12,11 @@ from empo_core.config import (
     CollectorRef,
     ExplorerRef,
     HumanPriorRef,
+    ScheduleRef,
     ValueNetworkRef,
     WorldModelRef,
 )
-from empo_learning.params import Compute, Optimiser, Replay, Reporting
+from empo_learning.params import LINEAR, Compute, Optimiser, Replay, Reporting
 from empo_theory.parameters import TheoryParams
 
 if TYPE_CHECKING:
@@ -31,6 +32,16 @@ class Phase2Theory(TheoryParams):
     x_h_floor: float = Field(
         1e-4, gt=0, description="Estimates of X_h are raised to this, so that U_r stays finite."
     )
+
+    @model_validator(mode="after")
+    def _can_be_learned(self) -> Phase2Theory:
+        for key, value, only in (("counting", self.counting, "arrival"), ("rho", self.rho, 1)):
+            if value != only:
+                raise ValueError(
+                    f"{key}: {value} cannot be learned: phase2 takes {key}: {only} only; leave "
+                    f"{key} out, or solve the world with algorithm exact, which has it"
+                )
+        return self
 
 
 class Values(Config):
@@ -92,9 +103,9 @@ class OptimiserParams(Optimiser):
         description="Learning rate, for all quantities or for each; null takes that which suits "
         "each value network: for `lookup` 1, or 0.3 where targets are samples, for networks 0.003.",
     )
-    lr_schedule: Literal["constant", "inverse", "inverse_sqrt", "linear"] = Field(
-        "linear",
-        description="Decay once the constant part is over: none, like 1/t or 1/sqrt(t), or "
+    lr_schedule: ScheduleRef = Field(
+        default_factory=LINEAR,
+        description="Schedule of the learning rate once the constant part is over, e.g. linear, "
         "straight to 0 at the end.",
     )
     lr_constant_fraction: float = Field(
@@ -303,7 +314,7 @@ class Phase2Params(Config):
     @property
     def scheduled(self) -> list[str]:
         """Keys of what follows the share of ``total_steps`` that is done."""
-        keys = ["optimiser.lr_schedule"] if self.optimiser.lr_schedule != "constant" else []
+        keys = ["optimiser.lr_schedule"] if self.optimiser.lr_schedule.name != "constant" else []
         phases_out = self.replay.phase_out_warm_up
         if not self.targets.model_based if phases_out is None else phases_out:
             keys.append("replay.phase_out_warm_up")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from empo_pictures.figures import COLOURS, new_figure, write_figure
+from empo_pictures.figures import COLOURS, in_words, new_figure, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,16 +24,16 @@ LEAST = 1e-12
 """Smaller numbers are drawn as this, and marked: a logarithmic axis has no 0."""
 
 GAPS = (
-    ("V_r, relative", ("V_r_root_rel", "V_r_mean_rel", "V_r_max_rel")),
+    ("$V_r$, relative", ("V_r_root_rel", "V_r_mean_rel", "V_r_max_rel")),
     ("policy, total variation", ("pi_r_root_tv", "pi_r_mean_tv", "pi_r_max_tv")),
-    ("V_h^e, absolute", ("V_h_e_root_abs", "V_h_e_mean_abs", "V_h_e_max_abs")),
+    ("$V_h^e$, absolute", ("V_h_e_root_abs", "V_h_e_mean_abs", "V_h_e_max_abs")),
 )
 
 
 def draw(
     losses: Curve, comparison: Comparison | None, assessed: ValueEstimates | None, directory: Path
 ) -> None:
-    """Write ``losses``, and ``gap`` and ``values`` where values were compared, as PNG and SVG.
+    """Write ``losses``, and ``gap`` and ``values`` where values were compared, as PNG, SVG and PDF.
 
     Args:
         losses: The loss of each quantity over training steps.
@@ -57,7 +57,7 @@ def loss_curves(curve: Curve) -> Figure:
     figure, (axes,) = new_figure()
     for name in dict.fromkeys(name for _, numbers in curve for name in numbers):
         points = [(step, numbers[name]) for step, numbers in curve if name in numbers]
-        _draw_log(axes, points, name)
+        _draw_log(axes, points, in_words(name))
     axes.set(title="Loss of each quantity", xlabel="training steps", ylabel="loss")
     axes.legend()
     return figure
@@ -89,7 +89,7 @@ def values(comparison: Comparison, estimates: ValueEstimates) -> Figure:
             axes.plot(right[group], estimates.v_r[group], marker, ms=3, color=colour, label=label)
     low, high = float(right.min()), float(right.max())
     axes.plot([low, high], [low, high], "k-", linewidth=0.8, label="learned = right")
-    axes.set(title="V_r of each state and time", xlabel="right V_r", ylabel="learned V_r")
+    axes.set(title="$V_r$ of each state and time", xlabel="right $V_r$", ylabel="learned $V_r$")
     axes.legend()
     return figure
 

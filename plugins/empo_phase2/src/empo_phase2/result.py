@@ -75,6 +75,7 @@ class Phase2Result(LearnedResult):
             "gap": self.gap or None,
             "losses": dict(self.losses[-1][1]) if self.losses else {},
             "seconds": self.record.seconds,
+            **self.stop_reason(),
             "warnings": list(self.warnings),
         }
 
@@ -199,9 +200,10 @@ class Phase2Result(LearnedResult):
         return table
 
     def _effort(self) -> str:
+        reason = self.record.stop_reason
         return (
             f"{self.record.steps:,} training steps and {self.env_steps:,} environment steps in "
-            f"{self.record.seconds:.1f} s"
+            f"{self.record.seconds:.1f} s{'' if reason is None else f'; stopped by {reason}'}"
         )
 
     def _columns(self, heading: str = "value") -> tuple[str, ...]:

@@ -92,13 +92,10 @@ class WarmUpSchedule:
         """The parameters of the theory that change."""
         return ScheduledTheory(self.gamma_h(step), self.gamma_r(step), self.beta_r(step))
 
-    def lr_factor(self, step: int) -> float:
-        """The share of its full value that a learning rate has."""
-        decay = self._params.optimiser.lr_schedule
-        falls_at, end = self._lr_falls_at, self._params.total_steps
-        if decay == "linear":
-            return schedule.linear(step - falls_at, 1.0, 0.0, max(end - falls_at, 1))
-        return schedule.learning_rate(step, 1.0, decay, falls_at)
+    def lr_progress(self, step: int) -> float:
+        """The share that is over of the steps in which learning rates change; at most 1."""
+        falls_at = self._lr_falls_at
+        return min(max(step - falls_at, 0) / max(self.total_steps - falls_at, 1), 1.0)
 
     def oldest(self, step: int) -> int | None:
         """The insertion step before which transitions are not used any more; None: use all."""

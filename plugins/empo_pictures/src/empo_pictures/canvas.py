@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from xml.sax.saxutils import escape
 
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageDraw, ImageFont
+
+from empo_pictures.fonts import font, runs, text_width
 
 RGB = tuple[int, int, int]
 Point = tuple[float, float]
@@ -25,24 +26,18 @@ _SCALE: Final[tuple[RGB, ...]] = (
     (244, 249, 243), (206, 236, 208), (138, 211, 192), (67, 162, 202), (12, 92, 158), (8, 48, 107),
 )  # fmt: skip
 
+FAMILY: Final = "Aileron"
+"""Pillow's own font."""
+
 _Ink: TypeAlias = tuple[int, int, int] | tuple[int, int, int, int]
 _Box: TypeAlias = tuple[float, float, float, float]
 
 
-@lru_cache(maxsize=64)
-def font(size: int) -> ImageFont.FreeTypeFont:
-    """Pillow's own font, the same on every machine."""
-    loaded = ImageFont.load_default(size)
-    assert isinstance(loaded, ImageFont.FreeTypeFont)
-    return loaded
-
-
 def fitting(text: str, size: float, width: float) -> str:
     """The text, cut and marked with dots where it is wider than ``width`` pixels."""
-    writing = font(round(size))
-    if writing.getlength(text) <= width:
+    if text_width(text, round(size)) <= width:
         return text
-    while text and writing.getlength(text + "...") > width:
+    while text and text_width(text + "...", round(size)) > width:
         text = text[:-1]
     return text.rstrip() + "..."
 
@@ -82,7 +77,7 @@ def svg(width: int, height: int, paint: Callable[[Pen], None]) -> str:
     paint(Pen(draw, draw, 0, 0, 1))
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     # Inherited by all elements.
-    style = 'font-family="Aileron, sans-serif" paint-order="stroke" stroke-linejoin="round"'
+    style = f'font-family="{FAMILY}, sans-serif" paint-order="stroke" stroke-linejoin="round"'
     root = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>'
     return "\n".join([root, *draw.parts, "</svg>", ""])
 
@@ -112,15 +107,19 @@ class _SvgDraw:
         self._add("rect", {"x": xy[0], "y": xy[1], **size}, fill)
 
     def text(
+        # Of the anchors, a pen uses the one on the left of the baseline.
         self, xy: Point, text: str, fill: _Ink, font: ImageFont.FreeTypeFont, anchor: str,
         stroke_width: int, stroke_fill: _Ink,
     ) -> None:  # fmt: skip
-        top, bottom = font.getbbox("Xy", anchor="ls")[1::2]
-        y = xy[1] + {"t": -top, "m": -(top + bottom) / 2, "b": -bottom}[anchor[1]]
         # Another font may be wider; the text keeps its place.
-        size = {"font-size": font.size, "textLength": font.getlength(text)}
-        side = {"l": "start", "m": "middle", "r": "end"}[anchor[0]]
-        place = {"x": xy[0], "y": y, "text-anchor": side, **size}
+        place: dict[str, Any] = {
+            "x": xy[0],
+            "y": xy[1],
+            "font-size": font.size,
+            "textLength": font.getlength(text),
+        }
+        if font.getname()[0] != FAMILY:
+            place["font-family"] = f"{font.getname()[0]}, sans-serif"
         halo = stroke_fill if stroke_width else None
         self._add("text", place, fill, halo, 2 * stroke_width, text)
 
@@ -222,13 +221,24 @@ class Pen:
         self, at: Point, text: str, size: float, colour: RGB = INK, *, anchor: str = "mm",
         halo: RGB | None = None,
     ) -> None:  # fmt: skip
-        """A line of text with a halo or none; the anchor is Pillow's: ``"lm"`` is left, middle."""
+        """A line of text with a halo or none; the anchor is Pillow's: ``"lm"`` is left, middle.
+
+        ``$V_h^e$``, a letter with one letter below or above it, is typeset.
+        """
         pixels = max(1, round(size * self.size))
-        self.draw.text(
-            self._at(at), text, fill=colour, font=font(pixels), anchor=anchor,
-            stroke_width=0 if halo is None else max(1, round(pixels / 7)),
-            stroke_fill=halo or PAPER,
-        )  # fmt: skip
+        line, width = runs(text, pixels)
+        ascent, descent = font(pixels).getmetrics()
+        capitals = -font(pixels).getbbox("X", anchor="ls")[1]
+        x, y = self._at(at)
+        x -= {"l": 0, "m": width / 2, "r": width}[anchor[0]]
+        # The bottom is the baseline, as that of digits.
+        y += {"t": capitals, "m": (ascent - descent) / 2, "b": 0}[anchor[1]]
+        for run in line:
+            self.draw.text(
+                (x + run.x, y + run.y), run.text, fill=colour, font=run.font, anchor="ls",
+                stroke_width=0 if halo is None else max(1, round(pixels / 7)),
+                stroke_fill=halo or PAPER,
+            )  # fmt: skip
 
     def _around(self, centre: Point, radius: float) -> _Box:
         (x, y), size = self._at(centre), radius * self.size

@@ -16,6 +16,7 @@ from empo_core.errors import WorldError
 from empo_core.types import Overlay, WorldSpec
 from empo_pictures import canvas
 from empo_pictures.canvas import GRID, INK, MUTED, PAPER, RGB, Pen, blend, fitting, heat_colour
+from empo_pictures.fonts import check_characters
 
 PANEL_WIDTH: Final = 230
 CAPTION_HEIGHT: Final = 30
@@ -74,6 +75,7 @@ class PictureSheet:
         """Refuse an overlay that does not fit the world, as a ``WorldError``."""
         for problem in _misfits(self.spec, self.overlay):
             raise WorldError(f"overlay.{problem}")
+        check_characters(self._texts())
 
     def pixels(self) -> UInt8[np.ndarray, "height width 3"]:
         """An RGB picture."""
@@ -157,14 +159,25 @@ class PictureSheet:
             yield _list(_Line(heading, tint), lines)
         values = overlay.goal_values or [None] * len(spec.goals)
         for human in self._humans:
-            title = "goals of" if overlay.goal_values is None else "V_h^e for"
+            title = "goals of" if overlay.goal_values is None else "$V_h^e$ for"
             lines = []
             for goal in spec.goals_of(human):
                 is_pursued = overlay.pursued.get(human) == goal
                 name = f"{goal_key(spec, goal)}: {spec.goals[goal].name}"
                 name += " (pursued)" if is_pursued else ""
                 lines.append(_Line(name, heat_colour(values[goal] or 0), values[goal], is_pursued))
-            yield _list(_Line(f"{title} {spec.agents[human].name}", self.tints[human]), lines)
+            listed = _list(_Line(f"{title} {spec.agents[human].name}", self.tints[human]), lines)
+            has_scale = overlay.goal_values is not None and human == self._humans[0]
+            yield _above(listed, _SCALE) if has_scale else listed
+
+    def _texts(self) -> Iterator[str]:
+        """What is written."""
+        yield from (self.overlay.caption, *self.overlay.titles.values())
+        for agent in self._agents:
+            yield from (self.spec.agents[agent].name, *self.spec.agents[agent].actions)
+        for human in self._humans:
+            yield self.spec.agents[human].name
+            yield from (self.spec.goals[goal].name for goal in self.spec.goals_of(human))
 
 
 def _list(heading: _Line, lines: Sequence[_Line]) -> _Part:
@@ -189,6 +202,29 @@ def _list(heading: _Line, lines: Sequence[_Line]) -> _Part:
                     pen.rect((left, y + 7), end, colour, radius=min(2, 100 * share))
 
     return _Part(PANEL_WIDTH, _HEADING + _LINE * len(lines) + 10, paint)
+
+
+def _above(first: _Part, second: _Part) -> _Part:
+    """A part above another of the same width."""
+
+    def paint(pen: Pen) -> None:
+        first.paint(pen)
+        second.paint(pen.inset(0, first.height, 1))
+
+    return _Part(first.width, first.height + second.height, paint)
+
+
+def _scale(pen: Pen) -> None:
+    """The colours of cells, with the numbers that they stand for."""
+    left, right = _MARGIN, PANEL_WIDTH - _MARGIN
+    steps = right - left
+    for step in range(steps):
+        pen.rect((left + step, 4), (left + step + 1, 14), heat_colour(step / (steps - 1)))
+    for value, anchor in ((0, "l"), (0.5, "m"), (1, "r")):
+        pen.text((left + value * steps, 25), f"{value:g}", 11, MUTED, anchor=f"{anchor}m")
+
+
+_SCALE: Final = _Part(PANEL_WIDTH, 38, _scale)
 
 
 def _misfits(spec: WorldSpec, overlay: Overlay) -> Iterator[str]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Players show GIF frames shorter than two hundredths of a second five times too long.
 MAX_GIF_FPS = 50
 EPISODE_FPS = 2
+PAUSE_MS = 1500
+"""How much longer than others the last frame of a GIF is shown."""
 
 # Underscores: several frames in one call need not agree before ``check_frames`` says so.
 Frame = UInt8[np.ndarray, "_height _width 3"]
@@ -58,7 +60,7 @@ def png_bytes(frame: Frame) -> bytes:
 
 
 def write_gif(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Path:
-    """Path of the endlessly repeating animation that was written.
+    """Path of the endlessly repeating animation that was written; its last frame stays longer.
 
     Args:
         frames: RGB pictures of one size, at least one.
@@ -80,13 +82,14 @@ def write_gif(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Pa
         Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)
         for picture in pictures
     ]
+    duration = 10 * round(100 / fps)
     buffer = io.BytesIO()
     images[0].save(
         buffer,
         format="GIF",
         save_all=True,
         append_images=images[1:],
-        duration=10 * round(100 / fps),
+        duration=[duration] * (len(images) - 1) + [duration + PAUSE_MS],
         loop=0,
         optimize=True,
     )

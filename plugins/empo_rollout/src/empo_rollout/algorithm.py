@@ -38,7 +38,6 @@ from empo_learning.room import num_parameters, require_room, require_room_for_ne
 from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector, build_collector, build_normaliser
-from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.initial import begin_with, initial_policy, load_initial
 from empo_rollout.learner import RolloutLearner
@@ -52,6 +51,7 @@ from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import RolloutResult
 from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
+from empo_rollout.world_policies import LearnedRobots, UniformHumans
 from empo_world_environments.params import PowerReward, WorldParams
 from empo_world_environments.reward import warnings_of
 from empo_worlds.terminal_states import attraction, first_terminal
@@ -68,7 +68,7 @@ SOURCE = "reward"
 class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
 
-    takes_environment = True
+    takes_environment = is_learner = True
 
     def __init__(self, params: RolloutParams) -> None:
         self._params = params
@@ -117,7 +117,7 @@ class RolloutAlgorithm(Algorithm):
         initial = None if params.initial is None else initial_policy(params, env_spec)
         if initial is not None:
             load_initial(policy, initial)
-        updater = self._updater(policy, plan, env_spec, seed, group)
+        updater = self._updater(policy, plan, env_spec, context, group)
         timers = Timers(device)
         episodes = EpisodeReturns(env_spec.num_agents, context.tracker, reasons=env_spec.reasons)
         collector: RolloutCollector | RemoteCollector
@@ -180,7 +180,7 @@ class RolloutAlgorithm(Algorithm):
         )
 
     def _updater(
-        self, policy: Networks, plan: VecPlan, env_spec: EnvSpec, seed: int, group: Group
+        self, policy: Networks, plan: VecPlan, env_spec: EnvSpec, context: RunContext, group: Group
     ) -> Updater:
         """Improves the policy by the losses of the config."""
         params = self._params
@@ -192,9 +192,10 @@ class RolloutAlgorithm(Algorithm):
             env_spec,
             device=group.device(params.compute.device),
             generator=torch.Generator().manual_seed(
-                seed_of(stream(seed, Stream.BATCHES, group.rank))
+                seed_of(stream(context.seed, Stream.BATCHES, group.rank))
             ),
             group=group,
+            lr_schedule=context.lr_schedule,
         )
 
     def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:

@@ -48,7 +48,7 @@ def require_fit(
         if policy.memory_size:
             raise ConfigError(
                 "update.sampling: 'steps' tears segments apart, and the policy has a memory; "
-                "choose 'shuffled', or policy.memory 'none'"
+                "choose 'shuffled', or a policy.network without"
             )
         if params.advantages.vtrace == "minibatch":
             raise ConfigError(

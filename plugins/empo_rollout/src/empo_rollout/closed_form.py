@@ -180,11 +180,11 @@ def require_closed_form(
         raise _refusal("one loss, 'ppo' of weight 1")
     if ppo.entropy.jacobian or ppo.entropy.target_entropy is not None or ppo.entropy.action_power:
         raise _refusal("an entropy of 'ppo' without jacobian, target_entropy and action_power")
-    if (networks.network, networks.memory, networks.critic, networks.agents) != (
-        "mlp", "none", "own", "shared",
-    ) or networks.activation != "tanh":  # fmt: skip
+    names = networks.network.name, networks.critic, networks.agents
+    dense = networks.network.params
+    if names != ("mlp", "own", "shared") or getattr(dense, "activation", None) != "tanh":
         raise _refusal(
-            "policy {network: mlp, memory: none, critic: own, agents: shared, activation: tanh}"
+            "policy {network: {name: mlp, params: {activation: tanh}}, critic: own, agents: shared}"
         )
     if (compute.device, compute.precision, compute.compile) != ("cpu", "float32", False):
         raise _refusal("compute {device: cpu, precision: float32, compile: false}")

@@ -92,7 +92,7 @@ class EnvironmentFactory:
             minibatch_size=update.minibatch_size,
             max_minibatch_size=update.max_minibatch_size,
             by_steps=update.sampling == "steps",
-            remembers=self._params.policy.memory != "none",
+            remembers=self._params.policy.has_memory,
             processes=self._in_processes,
         )
         plan, collection = plan_vectorisation(request), self._params.collection

@@ -83,6 +83,11 @@ class RolloutLearner(Learner):
         """Steps; those of a rollout count as far as it has been learned from."""
         return self.steps + self._share_learned * self._num_steps, self.total_steps
 
+    @property
+    def evaluates(self) -> bool:
+        """True if an evaluation has any episodes."""
+        return self._params.reporting.evaluation_episodes > 0
+
     def start(self) -> None:
         """Begin the first episodes."""
         # Seeds of environments follow from this. Ranks must not play the same episodes, nor may a
@@ -102,6 +107,8 @@ class RolloutLearner(Learner):
                 "environments' agents ever live?"
             )
         self.watch.see(rollout)
+        self.after_rollout()
+        self._updater.lr_scale = self.lr_scale
         with self._timers("train"):
             self._numbers = self._updater.update(rollout, progress, self._show)
         self.iteration += 1
@@ -111,6 +118,7 @@ class RolloutLearner(Learner):
             normaliser.merge(self._group.stacked(fresh).numpy())
         self.steps += self._num_steps
         self._share_learned = 0.0
+        self.after_update()
 
     def _show(self, share: float) -> None:
         self._share_learned = share

@@ -7,14 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config
-from empo_core.config import EnvironmentRef, ExecutorRef, PolicyLossRef, merged
+from empo_core.config import EnvironmentRef, ExecutorRef, PolicyLossRef, PolicyNetworkRef, merged
 from empo_environments.params import NormaliseParams
 from empo_learning.extension import InitialModel
 from empo_learning.params import Compute, Optimiser, ScoredReporting
 from empo_rollout.presets import FEW, PRESETS, Preset
 
-MOST_UNITS, MOST_STEPS, MOST_ENVS = 10**9, 10**12, 10**7
-"""Units of a layer, steps of a rollout, and environments; RAM refuses most of it, with its bytes.
+MOST_STEPS, MOST_ENVS = 10**12, 10**7
+"""Steps of a rollout, and environments; RAM refuses most of it, with its bytes.
 """
 
 
@@ -132,25 +132,14 @@ class AdvantageParams(Config):
 class PolicyParams(Config):
     """The networks that act and judge."""
 
-    network: Literal["mlp", "conv"] = Field(
-        "mlp", description="'conv' reads the picture of an observation by convolutions."
+    network: PolicyNetworkRef = Field(
+        default_factory=lambda: PolicyNetworkRef.model_validate("mlp"),
+        description="From observations to features, e.g. mlp, conv for pictures, or lstm, which "
+        "remembers.",
     )
-    hidden: list[Annotated[int, Field(ge=1, le=MOST_UNITS)]] = Field(
-        default_factory=lambda: [64, 64], max_length=1000, description="Units of each hidden layer."
-    )
-    channels: list[Annotated[int, Field(ge=1, le=MOST_UNITS)]] = Field(
-        default_factory=lambda: [32, 32],
-        max_length=1000,
-        description="Filters of each convolution, 3 by 3; one that reads more than 16 rows or "
-        "columns takes every other.",
-    )
-    activation: Literal["tanh", "relu", "silu", "gelu"] = Field(
-        "tanh", description="Activation after each layer."
-    )
-    memory: Literal["none", "lstm", "gru"] = Field("none", description="Recurrent layer.")
-    memory_size: int = Field(64, ge=1, le=MOST_UNITS, description="Units of the recurrent layer.")
     critic: Literal["own", "shared"] = Field(
-        "own", description="Whether the critic has layers of its own, or reads the policy's."
+        "own",
+        description="Whether the critic has a network of its own, or reads the policy's features.",
     )
     agents: Literal["shared", "separate"] = Field(
         "shared", description="One policy for all agents of an environment, or one for each."
@@ -161,18 +150,14 @@ class PolicyParams(Config):
         "halves of their range, where it is finite.",
     )
 
-    @model_validator(mode="after")
-    def _has_an_effect(self) -> PolicyParams:
-        default = PolicyParams.model_construct()
-        if self.network == "mlp" and self.channels != default.channels:
-            raise ValueError("channels belong to network 'conv': set that, or drop them")
-        if self.memory == "none" and self.memory_size != default.memory_size:
-            raise ValueError("memory_size belongs to memory 'lstm' or 'gru': set that, or drop it")
-        return self
+    @property
+    def has_memory(self) -> bool:
+        """True if agents remember from step to step."""
+        return bool(getattr(self.network.params, "has_memory", False))
 
     @model_validator(mode="after")
     def _remembers_together(self) -> PolicyParams:
-        if self.memory != "none" and self.critic == "own":
+        if self.has_memory and self.critic == "own":
             raise ValueError("policy and critic have one memory: set critic to 'shared'")
         return self
 
@@ -258,9 +243,6 @@ class OptimiserParams(Optimiser):
 
     name: Literal["adam", "adamw", "sgd"] = Field("adam", description="The optimiser.")
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="Schedule by which the rate falls to 0 over the run, if it does."
-    )
     lr_warm_up: int = Field(0, ge=0, description="Optimiser steps in which it rises to that.")
     betas: tuple[Decay, Decay] = Field(
         (0.9, 0.999), description="Decay of averages of gradients, and (Adam) of their squares."
@@ -380,14 +362,18 @@ class RolloutParams(Config):
     )
     experience: ExperienceParams = ExperienceParams()
     advantages: AdvantageParams = AdvantageParams()
-    policy: PolicyParams = PolicyParams()
+    policy: PolicyParams = Field(
+        default_factory=PolicyParams, description="The networks that act and judge."
+    )
     losses: list[WeightedLoss] = Field(
         default_factory=lambda: [WeightedLoss.model_validate({"loss": "ppo"})],
         min_length=1,
         description="Policy losses, which are added up.",
     )
     update: UpdateParams = UpdateParams()
-    optimiser: OptimiserParams = OptimiserParams()
+    optimiser: OptimiserParams = Field(
+        default_factory=OptimiserParams, description="The optimiser and its learning rate."
+    )
     compute: ComputeParams = ComputeParams()
     reporting: ReportingParams = ReportingParams()
 
@@ -402,7 +388,7 @@ class RolloutParams(Config):
     @property
     def scheduled(self) -> list[str]:
         """Keys of what follows the share of ``total_steps`` that is done."""
-        keys = {"optimiser.lr_schedule": self.optimiser.lr_schedule != "constant"}
+        keys = {"optimiser.lr_schedule": self.optimiser.lr_schedule.name != "constant"}
         keys |= {"update.prio_beta0": self.update.sampling == "prioritized"}
         for place, entry in enumerate(self.losses):
             shape = getattr(getattr(entry.loss.params, "entropy", None), "schedule", "constant")
@@ -411,10 +397,10 @@ class RolloutParams(Config):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> RolloutParams:
-        if self.policy.memory == "none" and not self.experience.carry_memory:
+        if not (self.policy.has_memory or self.experience.carry_memory):
             raise ValueError(
-                "experience.carry_memory belongs to policy.memory 'lstm' or 'gru': set that, or "
-                "drop it"
+                "experience.carry_memory belongs to networks that remember: set policy.network to "
+                "one, e.g. lstm, or drop it"
             )
         return self
 
@@ -430,7 +416,7 @@ class RolloutParams(Config):
     @model_validator(mode="after")
     def _with_sampling(self) -> RolloutParams:
         if self.update.sampling == "auto":
-            segments = self.policy.memory != "none" or self.advantages.vtrace == "minibatch"
+            segments = self.policy.has_memory or self.advantages.vtrace == "minibatch"
             sampling = "shuffled" if segments else "steps"
             update = self.update.model_copy(update={"sampling": sampling})
             object.__setattr__(self, "update", update)  # The params are frozen.

@@ -9,7 +9,7 @@ from empo_core import Component, hookimpl
 
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer the training loop, its loss, and humans who learned by it."""
+    """Offer the training loop, its networks and its loss."""
     yield Component(
         kind="algorithm",
         name="rollout",
@@ -19,27 +19,34 @@ def empo_components() -> Iterable[Component]:
         summary="Large-batch rollouts of many environments, and PPO or other losses on them.",
     )
     yield Component(
+        kind="policy_network",
+        name="mlp",
+        params="empo_rollout.network_params:MlpParams",
+        target="empo_rollout.networks:Mlp",
+        api=1,
+        summary="Dense layers.",
+    )
+    yield Component(
+        kind="policy_network",
+        name="conv",
+        params="empo_rollout.network_params:ConvParams",
+        target="empo_rollout.networks:Conv",
+        api=1,
+        summary="Convolutions over a picture, then dense layers.",
+    )
+    yield Component(
+        kind="policy_network",
+        name="lstm",
+        params="empo_rollout.network_params:LstmParams",
+        target="empo_rollout.networks:Lstm",
+        api=1,
+        summary="A recurrent layer, LSTM or GRU, behind another network.",
+    )
+    yield Component(
         kind="policy_loss",
         name="ppo",
         params="empo_rollout.ppo_params:PpoParams",
         target="empo_rollout.ppo:Ppo",
         api=1,
         summary="Clipped policy improvement with an entropy bonus.",
-    )
-    yield Component(
-        kind="human_prior",
-        name="goal-ppo",
-        params="empo_rollout.ppo_params:GoalPpoParams",
-        target="empo_rollout.empowerment.prior:GoalPpo",
-        api=1,
-        summary="Humans who learned to reach each goal, from a run of 'rollout'.",
-    )
-    yield Component(
-        kind="human_prior",
-        name="self-play",
-        params="empo_rollout.ppo_params:SelfPlayParams",
-        target="empo_rollout.empowerment.self_play:SelfPlay",
-        api=1,
-        summary="Humans who pursue some goals as they learned it by self-play in a run of "
-        "'rollout'.",
     )

@@ -1,37 +1,30 @@
-"""Policies with critics: dense, convolutional or recurrent, one for all agents or one for each."""
+"""Policies with critics: heads on a policy network, one for all agents or one for each."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping
-from itertools import pairwise
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from empo_core.components import build
 from empo_core.errors import ConfigError
-from empo_core.protocols.environments import EnvSpec, ObservationSpec
+from empo_core.protocols import PolicyNetwork
+from empo_core.protocols.environments import EnvSpec
 from empo_environments.normalisation import EPSILON
 from empo_learning.distributions import BoundedNormal
 from empo_rollout.distributions import ActionMap, MultiCategorical, diagonal_normal
+from empo_rollout.networks import HIDDEN_GAIN, orthogonal
 from empo_rollout.params import ComputeParams, PolicyParams
 
 COMPILE_OPTIONS = {"layout_optimization": False}
 """Options for ``torch.compile``. Without them it plans wrong strides for convolutions over as
 many rows as the data says, which agents with networks of their own have, and fails."""
-COARSE = 16
-"""A convolution that reads pictures with a longer side than this halves them."""
-HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "silu": nn.SiLU,
-    "gelu": nn.GELU,
-}
+POLICY_GAIN, VALUE_GAIN = 0.01, 1.0
 
 
 class PolicyStep(NamedTuple):
@@ -82,11 +75,13 @@ def build_policy(
     Raises:
         ConfigError: if the parameters do not fit what agents see or do.
     """
-    policy = blank_policy(params, env_spec).to_empty(device="cpu")
+    _check(params, env_spec)
+    # What draws weights in its constructor draws them by the same seed.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator.initial_seed())
+        policy = Networks(params, env_spec)
     for network in policy.members:
-        initialise(network, generator)
-        orthogonal(network.head, POLICY_GAIN, generator)
-        orthogonal(network.critic, VALUE_GAIN, generator)
+        network.initialise(generator)
         if not env_spec.actions.is_discrete:
             nn.init.constant_(network.log_std, params.log_std)
     return policy.to(device)
@@ -108,16 +103,9 @@ def blank_policy(
 
 
 def _check(params: PolicyParams, env_spec: EnvSpec) -> None:
-    observations, actions = env_spec.observations, env_spec.actions
+    actions = env_spec.actions
     if not actions.size:
         raise ConfigError("policy: agents have no actions: neither choices nor numbers")
-    if params.network == "conv" and observations.grid is None:
-        raise ConfigError(
-            f"policy.network: 'conv' reads pictures, but an observation here is a row of "
-            f"{observations.words} {observations.dtype} numbers without a picture; choose 'mlp'"
-        )
-    if params.network == "conv" and not params.channels:
-        raise ConfigError("policy.channels: 'conv' needs at least one; or choose network 'mlp'")
     if actions.is_discrete and params.log_std != 0:
         raise ConfigError(
             f"policy.log_std: is about actions that are numbers, but here they are choices among "
@@ -131,11 +119,11 @@ class Network(nn.Module):
     Attributes:
         scale: Greatest value of a picture of bytes.
         choices: As in ``ActionSpec``.
-        trunk: From observations to features.
-        memory: The recurrent layer behind it, if there is one.
+        trunk: From observations to features, a component of kind ``policy_network``.
         head: From features to what distributions of actions are made of.
         log_std: Logarithms of standard deviations of outputs, where actions are numbers.
-        critic_trunk: The critic's own trunk; None: it reads the policy's features.
+        critic_trunk: The critic's own trunk, another one of that component; None: it reads the
+            policy's features.
         critic: From features to values.
     """
 
@@ -143,18 +131,32 @@ class Network(nn.Module):
         super().__init__()
         observations, actions = env_spec.observations, env_spec.actions
         self.scale, self.choices = observations.scale, actions.choices
-        self.trunk = Trunk(params, observations)
-        self.memory = (
-            None
-            if params.memory == "none"
-            else Recurrent(params.memory, self.trunk.features, params.memory_size)
-        )
-        features = (self.memory or self.trunk).features
+        self.trunk: PolicyNetwork = build(params.network, observations)
+        if (self.trunk.memory_size > 0) != params.has_memory:
+            raise ConfigError(
+                f"policy.network: {params.network.name!r} remembers {self.trunk.memory_size} "
+                f"numbers, and the class attribute has_memory of its params is "
+                f"{params.has_memory}; correct one of them"
+            )
+        features = self.trunk.features
         self.head = nn.Linear(features, sum(actions.choices) or actions.size)
         if not actions.is_discrete:
             self.log_std = nn.Parameter(torch.empty(actions.size))
-        self.critic_trunk = Trunk(params, observations) if params.critic == "own" else None
+        self.critic_trunk: PolicyNetwork | None = (
+            build(params.network, observations) if params.critic == "own" else None
+        )
         self.critic = nn.Linear(features, 1)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw initial weights; the heads say little at first."""
+        self.trunk.initialise(generator)
+        orthogonal(self.head, HIDDEN_GAIN, generator)
+        if self.critic_trunk is not None:
+            self.critic_trunk.initialise(generator)
+        orthogonal(self.critic, HIDDEN_GAIN, generator)
+        # Heads are drawn a second time, as they always were, so that seeds keep their weights.
+        orthogonal(self.head, POLICY_GAIN, generator)
+        orthogonal(self.critic, VALUE_GAIN, generator)
 
     def forward(
         self,
@@ -167,15 +169,13 @@ class Network(nn.Module):
         Float[Tensor, "segment unit"],
     ]:
         """Inputs of the head and values at each step of segments, and the memory behind them."""
-        shape = observation.shape[:2]
-        rows = scaled(observation.flatten(0, 1), self.scale)
-        hidden = self.trunk(rows)
-        if self.memory is not None:
-            hidden, memory = self.memory(hidden.view(*shape, self.trunk.features), memory, starts)
-            hidden = hidden.flatten(0, 1)
-        read = hidden if self.critic_trunk is None else self.critic_trunk(rows)
-        value = self.critic(read).float()
-        return hidden.float().view(*shape, self.head.in_features), value.view(shape), memory
+        seen = scaled(observation, self.scale)
+        hidden, memory = self.trunk.unroll(seen, memory, starts)
+        read = hidden
+        if self.critic_trunk is not None:
+            read, _ = self.critic_trunk.unroll(seen, memory, starts)
+        value = self.critic(read)[..., 0].float()
+        return hidden.float(), value, memory
 
 
 class Networks(nn.Module):
@@ -203,8 +203,7 @@ class Networks(nn.Module):
         number = len(env_spec.agents) if params.agents == "separate" else 1
         self.networks = nn.ModuleList(Network(params, env_spec) for _ in range(number))
         self.members = cast(list[Network], list(self.networks))
-        memory = self.members[0].memory
-        self._memory_size = 0 if memory is None else memory.units
+        self._memory_size = self.members[0].trunk.memory_size
 
     @property
     def memory_size(self) -> int:
@@ -302,53 +301,6 @@ class Networks(nn.Module):
         )
 
 
-class Trunk(nn.Module):
-    """From scaled observations to features: convolutions over a picture, then dense layers.
-
-    The words behind the picture join after the convolutions.
-    """
-
-    def __init__(self, params: PolicyParams, observations: ObservationSpec) -> None:
-        super().__init__()
-        activation, words = ACTIVATIONS[params.activation], observations.words
-        self._grid: tuple[int, int, int] | None = None
-        if params.network == "conv":
-            assert observations.grid is not None
-            self._grid = observations.grid
-            self._pixels = math.prod(self._grid)
-            self.convolutions, read = _convolutions(params.channels, self._grid, activation)
-            words += read - self._pixels
-        sizes = [words, *params.hidden]
-        self.layers = nn.Sequential()
-        for inputs, outputs in pairwise(sizes):
-            self.layers.extend([nn.Linear(inputs, outputs), activation()])
-        self.features = sizes[-1]
-
-    def forward(self, observation: Float[Tensor, "row word"]) -> Float[Tensor, "row feature"]:
-        """The features of each observation."""
-        if self._grid is not None:
-            picture = observation[:, : self._pixels].reshape(-1, *self._grid)
-            # Convolutions take half the time, or less, where the channel counts fastest.
-            picture = picture.contiguous(memory_format=torch.channels_last)
-            read = self.convolutions(picture).flatten(1)
-            observation = torch.cat([read, observation[:, self._pixels :]], 1)
-        features: Tensor = self.layers(observation)
-        return features
-
-
-def _convolutions(
-    channels: list[int], grid: tuple[int, int, int], activation: type[nn.Module]
-) -> tuple[nn.Sequential, int]:
-    """The convolutions, and how many numbers they make of a picture."""
-    inputs, height, width = grid
-    layers = nn.Sequential()
-    for outputs in channels:
-        stride = 2 if max(height, width) > COARSE else 1
-        layers.extend([nn.Conv2d(inputs, outputs, 3, stride, padding=1), activation()])
-        inputs, height, width = outputs, -(-height // stride), -(-width // stride)
-    return layers, inputs * height * width
-
-
 def scaled(
     observation: Shaped[Tensor, "*batch word"], scale: float
 ) -> Float[Tensor, "*batch word"]:
@@ -393,60 +345,3 @@ class ObservationNormalisation(nn.Module):
         """Normalised observations, float32."""
         scaled = (observation - self.mean) / torch.sqrt(self.variance + EPSILON)
         return scaled.clamp(-self.clip, self.clip).float()
-
-
-class Recurrent(nn.Module):
-    """An LSTM or GRU whose state is one row per agent; the LSTM's h and c lie side by side."""
-
-    def __init__(self, kind: Literal["lstm", "gru"], inputs: int, size: int) -> None:
-        super().__init__()
-        self._states = 2 if kind == "lstm" else 1
-        self.layer = (nn.LSTM if kind == "lstm" else nn.GRU)(inputs, size)
-        self.features = size
-        self.units = self._states * size
-
-    def forward(
-        self,
-        features: Float[Tensor, "time segment word"],
-        memory: Float[Tensor, "segment unit"],
-        starts: Bool[Tensor, "time segment"],
-    ) -> tuple[Float[Tensor, "time segment feature"], Float[Tensor, "segment unit"]]:
-        """Features at each step, and the memory behind the last; reset where episodes begin."""
-        resets = (starts[1:].any(1).nonzero()[:, 0] + 1).tolist()
-        outputs = []
-        for first, last in pairwise([0, *resets, len(starts)]):
-            memory = forgotten(memory, starts[first])
-            state = [part[None].contiguous() for part in memory.chunk(self._states, 1)]
-            hidden, new = self.layer(
-                features[first:last], tuple(state) if self._states > 1 else state[0]
-            )
-            memory = torch.cat(new if self._states > 1 else [new], -1)[0].float()
-            outputs.append(hidden)
-        return torch.cat(outputs), memory
-
-
-def forgotten(
-    memory: Float[Tensor, "agent unit"], starts: Bool[Tensor, " agent"]
-) -> Float[Tensor, "agent unit"]:
-    """The memory, zero where an episode begins, whatever it was."""
-    return memory.masked_fill(starts.unsqueeze(1), 0.0)
-
-
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Orthogonal weights with the gain of layers that an activation follows, and no biases."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            orthogonal(layer, HIDDEN_GAIN, generator)
-        elif isinstance(layer, Recurrent):
-            for weight in layer.parameters():
-                if weight.ndim > 1:
-                    nn.init.orthogonal_(weight, generator=generator)
-                else:
-                    nn.init.zeros_(weight)
-
-
-def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> None:
-    """Orthogonal weights and no biases."""
-    nn.init.orthogonal_(layer.weight, gain, generator)
-    assert layer.bias is not None
-    nn.init.zeros_(layer.bias)

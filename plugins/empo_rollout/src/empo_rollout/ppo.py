@@ -13,17 +13,18 @@ from torch.distributions import Distribution
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Critic, PolicyLoss
+from empo_core.protocols import Critic, PolicyLoss, Schedule
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict, whole_number
 from empo_core.types import LossOutput, RecordedBatch
 from empo_learning.distributed import Group
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.optimiser_moments import load_moments, moments_of
 from empo_learning.policy_losses import EntropyBonus, weighted_means
 from empo_rollout.buffer import Batch, Rollout, advantages, minibatches, normalised
 from empo_rollout.checks import refuse_step, require_fit
 from empo_rollout.closed_form import ClosedForm, require_closed_form
-from empo_rollout.optimiser import build_optimiser, learning_rate
+from empo_rollout.optimiser import build_optimiser
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policy import Networks, autocast
@@ -174,6 +175,9 @@ class Updater:
 
     where means are over the steps in which an agent acted and of which the outcome is known.
     A minibatch may be gone through in several parts; that changes no gradient.
+
+    Attributes:
+        lr_scale: Factor of the learning rate, beside its schedule.
     """
 
     def __init__(
@@ -187,11 +191,12 @@ class Updater:
         device: torch.device | str,
         generator: torch.Generator,
         group: Group | None = None,
+        lr_schedule: Schedule | None = None,
     ) -> None:
         """Learn from now on; in several processes, from the weights of rank 0.
 
         The policy must stay on its device, and each process needs a ``generator`` with a seed of
-        its own, which decides what steps come together.
+        its own, which decides what steps come together. ``lr_schedule`` is a caller's.
 
         Raises:
             ConfigError: if the losses or parameters do not fit the policy, or each other.
@@ -215,12 +220,14 @@ class Updater:
             weight.grad = gradient.view_as(weight)
         self._group.spread([self._flat_weights])
         self._optimiser = build_optimiser(params.optimiser, [self._flat_weights])
+        self._lr_schedule = schedule_of(params.optimiser, lr_schedule)
         self._add_gradient = self._add_gradient_by_autograd
         if params.update.gradient == "closed-form":
             self._add_gradient = ClosedForm(policy, _only_ppo(losses), params)
         self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
         self._num_minibatches = params.update.update_epochs * plan.minibatches
         self._steps = 0
+        self.lr_scale = 1.0
 
     def update(
         self,
@@ -458,9 +465,9 @@ class Updater:
             refuse_step({**metrics, "optim/grad_norm": norm}, name, self._policy)
         if params.max_grad_norm is not None and length > params.max_grad_norm:
             gradient.mul_(params.max_grad_norm / length)
-        rate = learning_rate(
-            params.lr, params.lr_schedule, progress, step=self._steps, warm_up=params.lr_warm_up
-        )
+        warm_up = params.lr_warm_up
+        rising = min(1.0, (self._steps + 1) / warm_up) if warm_up else 1.0
+        rate = params.lr * rising * self._lr_schedule(progress) * self.lr_scale
         for group in optimiser.param_groups:
             group["lr"] = rate
         optimiser.step()

@@ -37,5 +37,4 @@ def write_curves(sweep: Sweep, results: Results, metric: str) -> list[Path]:
         near = nearest(metric, sorted(keys))
         hint = f"; did you mean {near!r}?" if near else ""
         raise ConfigError(f"--metric {metric}: no trial has logged it{hint}")
-    write_figure(picture({metric: bands}, labels), sweep.folder / CURVES)
-    return [(sweep.folder / CURVES).with_suffix(kind) for kind in (".png", ".svg")]
+    return write_figure(picture({metric: bands}, labels), sweep.folder / CURVES)

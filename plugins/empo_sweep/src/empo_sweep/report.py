@@ -48,8 +48,7 @@ def write_results(sweep: Sweep, results: Results) -> list[Path]:
         write_file(sweep.folder / BEST, head + dump_yaml(config))
         paths.append(sweep.folder / BEST)
     with best_effort(f"drawing {stem}.png"):
-        write_figure(picture(results), stem)
-        paths[2:2] = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
+        paths[2:2] = write_figure(picture(results), stem)
     return paths
 
 

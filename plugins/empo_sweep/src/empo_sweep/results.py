@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,6 +73,7 @@ class Results:
         arms: The arms, in the order in which they were planned.
         baseline: The arm that others are compared with; None without.
         best: The arm with the best mean, if the file says what is better.
+        further: Results of the other numbers that say most of a run; empty with an objective.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Results:
     arms: tuple[ArmResult, ...]
     baseline: Arm | None
     best: ArmResult | None
+    further: tuple[Results, ...] = ()
 
 
 def results_of(sweep: Sweep, trials: Trials) -> Results | None:
@@ -92,19 +94,30 @@ def results_of(sweep: Sweep, trials: Trials) -> Results | None:
     finished = trials.in_state("done")
     if not finished:
         return None
+    goal = sweep.config.goal
+    if goal is not None:
+        return _results(sweep, trials, goal, {s.trial.number: s.value for s in finished}, goal)
+    summaries = {s.trial.number: summary_of(sweep.folder / s.trial.run) for s in finished}
+    keys = list(key_results(read_run(sweep.folder / finished[0].trial.run))) or [""]
+    values = [{number: number_in(s, key) for number, s in summaries.items()} for key in keys]
+    first, *others = (
+        _results(sweep, trials, Objective(key=key), numbers, None)
+        for key, numbers in zip(keys, values, strict=True)
+    )
+    return replace(first, further=tuple(others))
+
+
+def _results(
+    sweep: Sweep,
+    trials: Trials,
+    objective: Objective,
+    values: Mapping[int, float | None],
+    goal: Objective | None,
+) -> Results:
+    """Results of one number; with a goal there is a best arm."""
     groups: dict[str, list[TrialState]] = {}
     for state in trials.states:
         groups.setdefault(repr(state.trial.arm), []).append(state)
-    goal = sweep.config.goal
-    if goal is None:
-        key = next(iter(key_results(read_run(sweep.folder / finished[0].trial.run))), "")
-        values = {
-            state.trial.number: number_in(summary_of(sweep.folder / state.trial.run), key)
-            for state in finished
-        }
-    else:
-        key = goal.key
-        values = {state.trial.number: state.value for state in finished}
     arms = [states[0].trial.arm for states in groups.values()]
     by_seed = [_by_seed(states, values) for states in groups.values()]
     place = sweep.baseline(arms)
@@ -115,7 +128,7 @@ def results_of(sweep: Sweep, trials: Trials) -> Results | None:
     )
     return Results(
         name=sweep.name,
-        objective=goal or Objective(key=key),
+        objective=objective,
         arms=arm_results,
         baseline=None if place is None else arms[place],
         best=None if goal is None else _best(arm_results, goal),

@@ -19,6 +19,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from empo_theory.parameters import CompleteTheory
+
 XAggregation = Literal["weighted", "sum"]
 UAggregation = Literal["mean", "sum"]
 Accrual = Literal["discrete", "continuous"]
@@ -101,3 +103,19 @@ def reward_weight(rho_r: float, duration: float, accrual: Accrual) -> float:
     if accrual == "discrete":
         return 1.0
     return duration if rho_r == 0 else -math.expm1(-rho_r * duration) / rho_r
+
+
+def end_weight(theory: CompleteTheory, steps_left: int | None) -> float:
+    """Weight of U_r in a state where the episode is over; for one unit of time, or for all left.
+
+    Args:
+        theory: The theory, in which presence counts.
+        steps_left: Steps that would be left; None: the world has no horizon.
+    """
+    gamma = theory.gamma_r
+    once = reward_weight(-math.log(gamma), 1.0, theory.accrual)
+    if theory.early_end == "stop":
+        return once
+    if steps_left is None:
+        return once / (1.0 - gamma)
+    return once * math.fsum(gamma**step for step in range(steps_left + 1))

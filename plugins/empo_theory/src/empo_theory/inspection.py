@@ -19,6 +19,7 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.protocols import RunContext, WorldModel
 from empo_core.types import WorldSpec
+from empo_theory.diagnostics import PowerFindings
 from empo_theory.parameters import CompleteTheory
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,8 @@ class LoopStep(NamedTuple):
 
     Attributes:
         alive: Whether the episode goes on in each state [state].
-        v_e: V_h^e [state goal].
+        v_e: V_h^e; 0 where the episode is over, or the goals that are achieved, where presence
+            counts [state goal].
         accrued: Expected weight of U_r during the step; 0 where the episode is over [state].
         reached: Numbers of the states that can follow, ascending [reached].
         mass: Mass of each process there, discounted by gamma_r [reached process].
@@ -150,7 +152,9 @@ class Inspection:
             equations; None where it follows from V_r one step later. NaN where a joint robot
             action is not available [time state robot_action].
         x_h_floor: Least X_h in equation (8); lower ones count as this.
+        counts: Whether equation (8) counts each human of ``spec.humans``; None: all [human].
         right: Exact values beside learned ones, where they are known.
+        power: Who holds the power at the start of the run; None where that was not measured.
         closed_loop: The closed loop by the kernels of a solver, over all states of the run, kept
             here or not; None where it has to be worked out from these arrays.
     """
@@ -173,7 +177,9 @@ class Inspection:
     pi_h: Float64[np.ndarray, "time state goal action"] | None
     q_r: Float64[np.ndarray, "time state robot_action"] | None = None
     x_h_floor: float = 0.0
+    counts: tuple[bool, ...] | None = None
     right: RightValues | None = None
+    power: PowerFindings | None = None
     closed_loop: ClosedLoop | None = None
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -16,12 +18,21 @@ MOST_PAIRS = 50_000
 """Pairs of states and joint actions among which a terminal state is looked for."""
 
 
-def best_reward(world: WorldModel, theory: TheoryParams) -> float:
-    """The highest U_r that there could be: every human attains every goal with certainty."""
+def best_reward(
+    world: WorldModel, theory: TheoryParams, names: Collection[str] | None = None
+) -> float:
+    """The highest U_r that there could be: every human attains every goal with certainty.
+
+    Args:
+        world: The world.
+        theory: The theory.
+        names: The humans that count; None: all.
+    """
     spec, is_weighted = world.spec, theory.x_agg == "weighted"
     powers = [
         sum(spec.goals[goal].weight if is_weighted else 1.0 for goal in spec.goals_of(human))
         for human in spec.humans
+        if names is None or spec.agents[human].name in names
     ]
     highest = torch.tensor(powers, dtype=torch.float64)
     return float(robot_reward(highest, theory.xi, theory.eta, theory.u_agg))
@@ -52,6 +63,17 @@ def warning_of(world: WorldModel, state: Tensor, value: float, best: float) -> s
     )
     remedy = "; or, with gamma_r < 1 or without a horizon, lower theory.terminal_value"
     return attraction(world, state, compared, remedy)
+
+
+def early_end_warning(world: WorldModel, state: Tensor, value: float, best: float) -> str | None:
+    """The same where presence counts, so that it is the short life that attracts."""
+    if value <= best:
+        return None
+    compared = (
+        f"its V_r, of the steps that are counted there, is {value:.3g}, that of all others, which "
+        f"go on, at most {best:.3g}"
+    )
+    return attraction(world, state, compared, "; or set theory.early_end: absorb")
 
 
 def attraction(world: WorldModel, state: Tensor, compared: str, remedy: str = "") -> str:

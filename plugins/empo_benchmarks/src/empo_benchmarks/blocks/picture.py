@@ -14,7 +14,14 @@ from empo_core.types import Overlay, WorldSpec
 from empo_pictures.canvas import GROUND, INK, RGB, Pen, text_on
 from empo_pictures.picture_sheet import PictureSheet, goal_key
 from empo_theory.inspection import Sketch
-from empo_worlds.grid.pictures import Glyphs, draw_cell, draw_goal, draw_move, tile_size_of
+from empo_worlds.grid.pictures import (
+    Glyphs,
+    draw_action,
+    draw_cell,
+    draw_goal,
+    draw_move,
+    tile_size_of,
+)
 
 _LINE: Final[RGB] = (190, 186, 176)
 _BOX: Final[RGB] = (176, 128, 78)
@@ -63,6 +70,11 @@ def sheet(
                 action = board.robot_action(box, cell, direction)
                 is_taken = annotations.actions.get(1) == action
                 draw_move(pens[cell], MOVES[direction], pushes[action], is_taken=is_taken)
+                if is_taken:
+                    _action(pens[cell], board, spec, 1, action, cell)
+        step = annotations.actions.get(0)
+        if step is not None:
+            _action(pens[human], board, spec, 0, step, human)
 
     tile = tile_size_of(board.size, board.size, annotations, tile_size)
     return PictureSheet(spec, [_HUMAN, _ROBOT], annotations, tile, board.size, board.size, paint)
@@ -100,6 +112,11 @@ def _box(pen: Pen, number: str) -> None:
     pen.rect((0.14, 0.14), (0.86, 0.86), INK, radius=0.06)
     pen.rect((0.17, 0.17), (0.83, 0.83), _BOX, radius=0.05)
     pen.text((0.27, 0.28), number, 0.18, text_on(_BOX))
+
+
+def _action(pen: Pen, board: Board, spec: WorldSpec, agent: int, action: int, cell: int) -> None:
+    is_low = board.place(cell)[1] == board.size - 1
+    draw_action(pen, spec.agents[agent].actions[action], is_low=is_low)
 
 
 def _human(pen: Pen, *, is_crushed: bool) -> None:

@@ -23,7 +23,14 @@ from empo_benchmarks.overcooked.kitchen import (
 from empo_core.types import Overlay, WorldSpec
 from empo_pictures.canvas import GROUND, INK, PAPER, RGB, Pen, text_on
 from empo_pictures.picture_sheet import PictureSheet, goal_key
-from empo_worlds.grid.pictures import best_value, draw_cell, draw_goal, draw_move, tile_size_of
+from empo_worlds.grid.pictures import (
+    best_value,
+    draw_action,
+    draw_cell,
+    draw_goal,
+    draw_move,
+    tile_size_of,
+)
 
 _LINE: Final[RGB] = (190, 186, 176)
 _BENCH: Final[RGB] = (203, 170, 125)
@@ -66,6 +73,10 @@ def sheet(
             policy = annotations.policies.get(agent)
             chosen = annotations.actions.get(agent)
             _moves(pens[kitchen.floor[place]], policy, chosen)
+            if chosen is not None:
+                # Cooks stand on floors, which have a row below.
+                name = spec.agents[agent].actions[chosen]
+                draw_action(pens[kitchen.floor[place]], name, is_low=False)
         pen.text((0.04, 0.03), f"served {row[-1]}", 0.18, anchor="lt", halo=PAPER)
 
     tile = tile_size_of(kitchen.width, height, annotations, tile_size)

@@ -61,10 +61,10 @@ def in_parts(
     for count in COUNTS:
         halo, needs = halo_share(graph, count), []
         for size, exploring, sweeping in zip(sizes, *seconds, strict=True):
-            row = ram.state_bytes(size.spec)
+            row = ram.state_bytes(size.spec, params)
             # A share of what one piece takes, and what reaching the states of the halo pays.
             whole = ram.ram_bytes(size, light) - ram.block_bytes(size, light)
-            part = (whole + halo * ram.payoff_bytes(size.spec) * size.states) / count
+            part = (whole + halo * ram.payoff_bytes(size.spec, params) * size.states) / count
             exchanged = halo * row * int(size.by_time.sum()) / count / EXCHANGE
             exchanged += MEETING_S * len(size.by_time) * (count > 1)
             needs.append((part / MIB, (exploring + sweeping) / count + exchanged))

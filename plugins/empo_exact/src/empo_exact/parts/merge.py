@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int32, Shaped
 
-from empo_exact.game import Values
+from empo_exact.game import Values, values_of
 from empo_exact.graph import StateGraph
 from empo_exact.parts.sweeps import Parts, values_kind
 from empo_exact.values import ValueStore
@@ -77,7 +77,8 @@ class Merger:
     def _values(self, done: int) -> Values:
         """The values after so many sweeps [state ...]."""
         parts = [
-            Values(**self._parts.store.get(values_kind(done), part)) for part in self._parts.numbers
+            values_of(self._parts.store.get(values_kind(done), part))
+            for part in self._parts.numbers
         ]
         size = sum(len(values.v_r) for values in parts)
         whole = Values(*(np.empty((size, *array.shape[1:])) for array in parts[0]))

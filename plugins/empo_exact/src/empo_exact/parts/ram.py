@@ -55,7 +55,9 @@ def parts_needed(sizes: Sizes, params: ExactParams) -> int:
             f"{(LEAST_ROOM + block_bytes(sizes, params)) / GIB:.2f} GiB more: raise "
             "compute.ram_limit_gb or use a smaller max_steps."
         )
-    num_parts = max(-(-_spilled_bytes(sizes) // free), -(-_building_bytes(sizes) // free_to_build))
+    num_parts = max(
+        -(-_spilled_bytes(sizes, params) // free), -(-_building_bytes(sizes) // free_to_build)
+    )
     return min(sizes.states, num_parts)
 
 
@@ -66,11 +68,12 @@ def _building_bytes(sizes: Sizes) -> int:
     return 16 * sizes.transitions + 16 * pairs
 
 
-def _spilled_bytes(sizes: Sizes) -> int:
+def _spilled_bytes(sizes: Sizes, params: ExactParams) -> int:
     """Bytes that the parts take at most, each while it is swept, added up."""
     spec = sizes.spec
     # One graph is in use, the next one is read. Values: of two times, and those that are written.
-    row = 3 * state_bytes(spec) + 2 * len(goal_order(spec)) + (1 + HALO) * payoff_bytes(spec)
+    row = 3 * state_bytes(spec, params) + 2 * len(goal_order(spec))
+    row += (1 + HALO) * payoff_bytes(spec, params)
     return 2 * sizes.graph_bytes + sizes.states * row
 
 

@@ -139,9 +139,9 @@ def _warning(
     ends = [end for end in candidates if end is not None]
     if not ends:
         return ""
-    _, row = min(ends, key=lambda end: end[0])
-    shortest = float(codes[:, 1].min(initial=1))
-    warning = warning_at(world, row, shortest, params.theory) or ""
+    depth, row = min(ends, key=lambda end: end[0])
+    durations = float(codes[:, 1].min(initial=1)), float(codes[:, 1].max(initial=1))
+    warning = warning_at(world, row, depth, durations, params) or ""
     if warning:
         log.warning("%s", warning)
     return warning

@@ -17,7 +17,7 @@ from empo_exact.acyclic import cyclic
 from empo_exact.answers import answers, combined
 from empo_exact.assumptions import Assumptions
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
-from empo_exact.game import Values
+from empo_exact.game import Values, arrays_of, values_of
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Sweeps
 from empo_exact.parts.builder import GRAPH, HALO
@@ -220,7 +220,7 @@ class PartSweeps(Sweeps):
             values, count, wrong = self._sweep_part(problem, part, done, threads)
             valued += count
             bad += wrong
-            parts.store.put(values_kind(done + 1), part, values._asdict())
+            parts.store.put(values_kind(done + 1), part, arrays_of(values))
         parts.store.flush()
         self.offer(done + 1)
         is_due = bool(self.commits and self.commits.is_due())
@@ -250,6 +250,19 @@ class PartSweeps(Sweeps):
             rows = [row for of_rank in parts.peers.all(self.unvalued(done)) for row in of_rank]
             raise cyclic(parts.world, rows[0])
 
+    def _refuse_ends(self) -> None:
+        """Refuse states at the horizon in which a human is without power, if presence counts."""
+        if self.horizon is None or self.params.theory.counting == "arrival":
+            return
+        ends = {}
+        for part in self.parts.numbers:
+            ends[part] = terminal_values(self.problem(part), self.parts.num_own(part))
+        if not any(self.parts.peers.all(any(np.isnan(of.v_r).any() for of in ends.values()))):
+            return
+        self._has_gaps, reached = True, self.reached(self.horizon)
+        for part, values in ends.items():
+            refuse_powerless(self.problem(part), values, self.horizon, reached[part])
+
     def keep(self, done: int, *, is_last: bool) -> None:
         """See ``Sweeps``."""
         if self.commits and self._is_due and not is_last:
@@ -264,6 +277,7 @@ class PartSweeps(Sweeps):
         """See ``Sweeps``."""
         self._has_gaps = not math.isfinite(self.params.theory.terminal_value)
         if not done:
+            self._refuse_ends()
             return 0, None
         self._stored = [done]
         self.offer(done)
@@ -284,7 +298,7 @@ class PartSweeps(Sweeps):
                 where |= {f"{part} {target} {name}": array for name, array in rows.items()}
         self._coming.clear()
         for source, target, arrays in self._swapped(outgoing, lent_as="values"):
-            self._coming[source, target] = Values(**arrays)
+            self._coming[source, target] = values_of(arrays)
 
     def value_blocks(
         self, problem: Problem, part: int, done: int
@@ -302,7 +316,7 @@ class PartSweeps(Sweeps):
         for source, (slots, numbers) in self.parts.links(part).items():
             rows = self._coming.get((source, part))
             if rows is None:
-                rows = Values(**self.parts.store.rows(values_kind(done), source, numbers))
+                rows = values_of(self.parts.store.rows(values_kind(done), source, numbers))
             yield behind + slots[: len(rows.v_r)].astype(np.int64), rows
 
     def table(self, problem: Problem, part: int, done: int) -> Values:
@@ -343,7 +357,7 @@ class PartSweeps(Sweeps):
 
     def values(self, part: int, done: int) -> Values:
         """The values of a part's own states after so many sweeps."""
-        return Values(**self.parts.store.get(values_kind(done), part))
+        return values_of(self.parts.store.get(values_kind(done), part))
 
     def problem(self, part: int) -> Problem:
         """The problem of a part; the same every time where its graph stays in memory."""

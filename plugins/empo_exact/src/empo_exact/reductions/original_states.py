@@ -197,7 +197,7 @@ def _original_graph(
     """
     # Their values are never all in RAM, so that they do not count against its limit.
     light = params.model_copy(update={"keep": "none"})
-    state_bytes = ram.state_bytes(world.spec)
+    state_bytes = ram.state_bytes(world.spec, params)
     with exploring(world, light, tracker) as progress:
 
         def on_progress(explored: Explored) -> bool:

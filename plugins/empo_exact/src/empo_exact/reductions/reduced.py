@@ -82,7 +82,7 @@ class Reduced:
         v_m, v_e = (
             np.take_along_axis(table[state], columns, 1) for table in (solved.v_m, solved.v_e)
         )
-        return Values(v_m, v_e, solved.v_r[state])
+        return Values(v_m, v_e, solved.v_r[state], solved.norms[state])
 
 
 def reduced_graph(

@@ -1,6 +1,6 @@
 // The page: one selection, which all views show.
 
-const VIEWS = {robot: robotView, next: successorsView, why: whyView, human: humanView, find: findView, play: playView, about: aboutView, errors: errorsView};
+const VIEWS = {robot: robotView, next: successorsView, why: whyView, human: humanView, find: findView, play: playView, about: aboutView, errors: errorsView, power: powerView};
 const LONGEST = 1000, FRAME_MS = 700, REST_MS = 8;
 
 const byId = (id) => document.getElementById(id);
@@ -178,7 +178,7 @@ class App {
 			const by = {ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity}[key];
 			done = by && (() => this.move(by));
 		} else if (within("nav")) {
-			const tab = /^[1-8]$/.test(key) && this.tabs[key - 1];
+			const tab = /^[1-9]$/.test(key) && this.tabs[key - 1];
 			done = tab && (() => {tab.focus(); tab.click();});
 		} else if (within("#panel") && game && view === "play") {
 			const other = game.mine.length > 1 && T.second[key.toUpperCase()], agent = game.mine[other ? 1 : 0];
@@ -196,6 +196,7 @@ class App {
 		byId("pause").onclick = () => this.run();
 		byId("slider").oninput = (e) => this.moveTo(+e.target.value);
 		byId("errors").hidden = !m.q_r;
+		byId("power").hidden = !m.header.power;
 		this.tabs = [...document.querySelectorAll(".tab:not([hidden])")];
 		addEventListener("click", ({target: {dataset: {by, view}}}) => {if (by) this.move(+by); else if (view) this.select({view});});
 		document.querySelector("main").hidden = false;
@@ -217,7 +218,7 @@ class App {
 
 	content() {
 		if (!T.plain.includes(this.view)) {
-			if (!m.alive(this.s, this.t)) return [note(T.is_over, num(m.theory.terminal_value), ".")];
+			if (!m.alive(this.s, this.t)) return [note(T.is_over, num(m.endValue(this.s, this.t)), ".")];
 			if (this.hidden()) return [note(T.hidden)];
 		}
 		try {return VIEWS[this.view](this);} catch (error) {return trouble(error);}

@@ -62,10 +62,23 @@ class Model {
 		return [...this.transitions(s)].map(([slot, next, code, p, r]) => ({joint: this.joint[slot], next, code, mass: chance[p] * pi_r[r] * this.prob[code]}));
 	}
 
-	tables({gamma_h, gamma_r, accrual} = this.theory) {
-		const rho = -log(gamma_r), weight = (d) => accrual === "discrete" ? 1 : rho ? -expm1(-rho * d) / rho : d;
-		const {duration} = this;
-		return {human: duration.map((d) => gamma_h ** d), robot: duration.map((d) => gamma_r ** d), accrued: duration.map(weight)};
+	tables(theory = this.theory) {
+		const {duration} = this, {gamma_h, gamma_r} = theory;
+		return {human: duration.map((d) => gamma_h ** d), robot: duration.map((d) => gamma_r ** d), accrued: duration.map((d) => accrued(d, theory))};
+	}
+
+	attained(s) {return range(this.G).map((g) => +this.has(s, g));}
+
+	// Weight of U_r where the episode is over, if presence counts.
+	endWeight(t, theory = this.theory) {
+		const once = accrued(1, theory), {gamma_r} = theory;
+		if (theory.early_end !== "absorb") return once;
+		return once * (this.horizon === null ? 1 / (1 - gamma_r) : sum(range(this.horizon - t + 1).map((k) => gamma_r ** k)));
+	}
+
+	// V_r where the episode is over.
+	endValue(s, t, theory = this.theory) {
+		return presence(theory) ? this.endWeight(t, theory) * this.reward(this.attained(s), theory).u_r : theory.terminal_value;
 	}
 
 	policies(s, t, theory = this.theory) {
@@ -102,13 +115,14 @@ class Model {
 		for (const [slot, successor, code] of this.transitions(s)) {
 			if (successor === NOT_KEPT) throw new LeftOut(T.next_left_out);
 			const p = this.prob[code], alive = !over && this.goesOn(successor), row = this.row(successor, t + 1);
-			const v = alive ? this.v_r[row] : theory.terminal_value;
+			const v = alive ? this.v_r[row] : this.endValue(successor, t + 1, theory);
 			if (isNaN(v)) throw new LeftOut(v === undefined ? T.time_left_out : T.unreachable);
 			possible[slot] = 1;
 			next[slot] += p * (table.robot[code] * v);
 			weight[slot] += p * table.accrued[code];
 			for (let g = 0; values && g < G; g++) {
-				worth[slot * G + g] += p * (this.has(successor, g) ? 1 : alive ? table.human[code] * values[row * G + g] : 0);
+				const entered = presence(theory) ? table.human[code] : 1;
+				worth[slot * G + g] += p * (this.has(successor, g) ? entered : alive ? table.human[code] * values[row * G + g] : 0);
 			}
 		}
 		return {possible, next, weight, worth};
@@ -118,16 +132,21 @@ class Model {
 	phase1(s, t, theory, {possible, worth}) {
 		const {G, A, P, R} = this, q_m = zeros(G * A), pi_h = zeros(G * A), reply = new Int32Array(P * G).fill(-1);
 		if (!this.v_m) return {q_m, pi_h: this.part("pi_h", s, t), reply};
-		const sign = theory.robot_model === "optimistic" ? -1 : 1;
+		const sign = theory.robot_model === "optimistic" ? -1 : 1, isEven = theory.robot_model === "even";
 		for (let g = 0; g < G; g++) {
 			const q = zeros(A), ways = zeros(A);
 			for (let p = 0; p < P; p++) {
 				const at = (r) => worth[(p * R + r) * G + g], a = this.human_digits[p][this.whose[g]];
-				let best = -1;
-				for (let r = 0; r < R; r++) if (possible[p * R + r] && (best < 0 || sign * at(r) < sign * at(best))) best = r;
+				let best = -1, total = 0, number = 0;
+				for (let r = 0; r < R; r++) {
+					if (!possible[p * R + r]) continue;
+					if (best < 0 || !isEven && sign * at(r) < sign * at(best)) best = r;
+					total += at(r);
+					number += 1;
+				}
 				if (best < 0) continue;
 				reply[p * G + g] = best;
-				q[a] += at(best);
+				q[a] += isEven ? total / number : at(best);
 				ways[a] += 1;
 			}
 			for (let a = 0; a < A; a++) q[a] /= max(1, ways[a]);
@@ -155,6 +174,7 @@ class Model {
 				for (let r = 0; r < R; r++) q_e[r * G + g] += chance * worth[(p * R + r) * G + g];
 			});
 			for (let r = 0; r < R; r++) v_e[g] += pi_r[r] * q_e[r * G + g];
+			if (presence(theory) && this.has(s, g)) v_e[g] = 1;
 		}
 		for (let r = 0; r < R; r++) if (isNaN(q_r[r])) q_e.fill(NaN, r * G, (r + 1) * G);
 		const reward = this.reward(v_e, theory);
@@ -176,11 +196,27 @@ class Model {
 	// Equations (7) and (8), and the terms that they sum.
 	reward(v_e, theory = this.theory) {
 		const weight = this.weights(theory), power = v_e.map((v, g) => (theory.x_agg === "weighted" ? weight[g] : 1) * v ** theory.zeta);
-		const x_h = this.goalsOf.map((goals) => sum(goals.map((g) => power[g]))), y_h = x_h.map((x) => this.least(x) ** -theory.xi);
-		return {power, x_h, y_h, u_r: -((sum(y_h) / (theory.u_agg === "mean" ? this.H : 1)) ** theory.eta)};
+		const x_h = this.goalsOf.map((goals) => sum(goals.map((g) => power[g]))), y_h = x_h.map((x, h) => this.counts(h) && this.least(x) ** -theory.xi);
+		return {power, x_h, y_h, u_r: -((sum(y_h) / this.people(theory)) ** theory.eta)};
 	}
 
+	// Whether U_r counts a human, and by how many it divides.
+	counts(h) {return +(this.theory.counts?.[h] ?? true);}
+
+	people({u_agg}) {return u_agg === "mean" ? sum(range(this.H).map((h) => this.counts(h))) : 1;}
+
+	// Powers in bits: I_h, P and L.
+	bits({x_h, u_r, v_r}) {return [...x_h.map((x) => log2(x)), -log2(-u_r) / this.theory.eta, -log2(-v_r)];}
+
 	least(x) {return max(x, this.theory.x_h_floor ?? 0);}
+}
+
+const presence = ({counting}) => counting === "presence";
+
+// What U_r counts during a transition.
+function accrued(d, {gamma_r, accrual}) {
+	const rho = -log(gamma_r);
+	return accrual === "discrete" ? 1 : rho ? -expm1(-rho * d) / rho : d;
 }
 
 function humanPolicy(q, ways, {beta_h, nu}) {

@@ -1,6 +1,6 @@
 // Elements. Names of the world reach the page as text only.
 
-const {PI, abs, ceil, exp, expm1, floor, log, log1p, max, min, round} = Math;
+const {PI, abs, ceil, exp, expm1, floor, log, log1p, log2, max, min, round} = Math;
 
 function el(kind, ...parts) {
 	const [tag, style] = kind.split("."), made = document.createElement(tag), [first] = parts;

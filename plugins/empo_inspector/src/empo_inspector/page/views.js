@@ -6,18 +6,19 @@ function robotView(app) {
 	const {s, t, theory} = app, solved = app.decision(), other = theory && m.decision(s, t, theory), right = attempt(() => m.right?.decision(s, t)), {q_r, pi_r} = solved, names = m.robot_actions;
 	const known = likeliest(q_r, pi_r), lost = names.filter((_, r) => isNaN(q_r[r])), best = max(...known.map((r) => q_r[r]));
 	const of = (from, name) => from && ((r) => from[name][r]), values = (head, from, name = "q_r") => numbers(head, of(from, name));
-	const kept = m.q_r ? m.kept(s, t) : solved, all = ({v_r, u_r, x_h}) => [v_r, u_r, ...x_h], column = (head, from) => numbers(head, from && ((_, i) => all(from)[i]));
+	const kept = m.q_r ? m.kept(s, t) : solved, all = (of) => [of.v_r, of.u_r, ...of.x_h, ...m.bits(of)], column = (head, from) => numbers(head, from && ((_, i) => all(from)[i]));
+	const ofHumans = (name, unit = "") => m.humans.map((i) => `${name} of ${m.agents[i].name}${unit}`);
 	return [
 		app.later("p.sentence", "sentence", async (pause) => [await told(app, pause)]),
 		other && el("p.banner", T.whatIf),
 		table(T.order, [
-			["action", (r) => names[r]], chances("π_r", of(solved, "pi_r")), values("Q_r", solved), numbers(T.below, !m.q_r && ((r) => q_r[r] - best)),
+			["action", (r) => names[r]], chances("π_r", of(solved, "pi_r")), values("Q_r", solved), numbers("Q_r, bits", (r) => -log2(-q_r[r])), numbers(T.below, !m.q_r && ((r) => q_r[r] - best)),
 			values(T.q_ahead, m.q_r && solved, "ahead"), chances("π_r, what if", of(other, "pi_r"), "against"), values("Q_r, what if", !m.q_r && other),
 			values("π_r, exact", right, "pi_r"), values("Q_r, exact", right), numbers(T.minus_exact, right && ((r) => q_r[r] - right.q_r[r]))], known),
 		lost.length > 0 && note(fill(T.not_available, {names: lost.join(", ")})),
 		table(T.values, [
 			["", (name) => name], column(m.q_r ? "learned" : "solved", kept), column(T.ahead, m.q_r && solved), column("what if", other),
-			column("exact", right), numbers(T.minus_exact, right && ((_, i) => all(kept)[i] - all(right)[i]))], ["V_r", "U_r", ...m.humans.map((i) => `X_h of ${m.agents[i].name}`)]),
+			column("exact", right), numbers(T.minus_exact, right && ((_, i) => all(kept)[i] - all(right)[i]))], ["V_r", "U_r", ...ofHumans("X_h"), ...ofHumans("I_h", ", bits"), "P, bits", "L, bits"]),
 		m.q_r && note(T.remainder, num(m.remainder(s, t)), "."), whatIf(app),
 	];
 }

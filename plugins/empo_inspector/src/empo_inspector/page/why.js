@@ -10,9 +10,9 @@ function secant(value, reference, exponent) {
 
 // A difference of U_r, split over goals.
 function goalGains(there, here) {
-	const {theory, H, whose} = m, humans = theory.u_agg === "mean" ? H : 1, outer = secant(sum(there.y_h) / humans, sum(here.y_h) / humans, theory.eta);
+	const {theory, whose} = m, humans = m.people(theory), outer = secant(sum(there.y_h) / humans, sum(here.y_h) / humans, theory.eta);
 	const inner = there.x_h.map((x, h) => {
-		const y = here.x_h[h], [a, b] = [x, y].map((z) => m.least(z)), slope = secant(a, b, -theory.xi);
+		const y = here.x_h[h], [a, b] = [x, y].map((z) => m.least(z)), slope = m.counts(h) * secant(a, b, -theory.xi);
 		return a === x && b === y ? slope : slope * (a - b) / (x - y || 1);
 	});
 	return there.power.map((q, g) => -outer * inner[whose[g]] * (q - here.power[g]) / humans);
@@ -54,7 +54,11 @@ async function explain(s, t, first, second, pause) {
 			return;
 		}
 		const {chance, pi_r, accrued} = alive ? m.policies(state, time) : {}, weight = alive && gap * sum(pi_r.map((p, r) => p * accrued[r]));
-		if (k >= 0) ends[k] += alive ? weight * here.u_r : gap * theory.terminal_value;
+		if (k >= 0 && !alive && presence(theory)) {
+			const last = gap * m.endWeight(time);
+			goalGains(m.reward(m.attained(state)), here).forEach((gain, g) => {parts[k][g] += last * gain;});
+			ends[k] += last * here.u_r;
+		} else if (k >= 0) ends[k] += alive ? weight * here.u_r : gap * theory.terminal_value;
 		if (!alive) return;
 		if (k >= 0) {
 			const gains = goalGains(m.kept(state, time), here).map((gain) => weight * gain), v_e = m.part("v_e", state, time), step = steps[k];
@@ -94,7 +98,7 @@ async function firstPassage(s, t, g, pause) {
 		curve[k] ??= 0;
 		for (const [, next, code, p, r] of m.transitions(state)) {
 			const share = mass * pi_h[g * m.A + m.human_digits[p][h]] * others[p] * pi_r[r] * m.prob[code];
-			if (share && next !== NOT_KEPT && m.has(next, g)) curve[k] += share; else if (share) send(next, [share * human[code]]);
+			if (share && next !== NOT_KEPT && m.has(next, g)) curve[k] += share * (presence(m.theory) ? human[code] : 1); else if (share) send(next, [share * human[code]]);
 		}
 	});
 	return curve;

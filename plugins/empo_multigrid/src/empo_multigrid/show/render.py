@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,18 +24,24 @@ from empo_pictures.canvas import (
     Pen,
     Point,
     blend,
-    font,
     heat_colour,
     text_on,
 )
+from empo_pictures.fonts import text_width
 from empo_pictures.picture_sheet import PictureSheet, goal_key
-from empo_worlds.grid.pictures import tile_size_of, value_label
+from empo_worlds.grid.pictures import draw_action, tile_size_of, value_label
 
 # Numbers and names in cells smaller than this could not be read.
 _MIN_TILE_WITH_NUMBERS: Final = 40
 _INSET: Final = 0.08
 # Size of names, in tiles.
 _NAME: Final = 0.17
+# Corners, (0, 0) top left, of a goal's letter and of its number, by the direction of who is in the
+# cell: an agent is narrow where it faces.
+_CORNERS: Final[Mapping[int | None, tuple[tuple[int, int], tuple[int, int]]]] = {
+    None: ((0, 0), (1, 1)), 0: ((1, 0), (1, 1)), 1: ((0, 1), (1, 1)), 2: ((0, 0), (0, 1)),
+    3: ((0, 0), (1, 0)),
+}  # fmt: skip
 
 
 def sheet(
@@ -86,8 +92,14 @@ def _board(
     for index, agent_view in enumerate(contents.agents):
         draw_agent(layout, pens[agent_view.cell], agent_view, index)
     if tile_size >= _MIN_TILE_WITH_NUMBERS:
-        _write_heat(pens, heat)
-        _write_goals(layout, spec, pens, heat, goals)
+        facing = {view.cell: view.direction for view in contents.agents}
+        _write_heat(pens, heat, facing)
+        _write_goals(layout, spec, pens, heat, goals, facing)
+        for agent, action in overlay.actions.items():
+            cell = contents.agents[agent].cell
+            if action is not None:
+                is_low = cell // layout.width == layout.height - 1
+                draw_action(pens[cell], spec.agents[agent].actions[action], is_low=is_low)
 
 
 def _heat(layout: Layout, values: Sequence[float | None] | None, goals: Sequence[int]) -> Floats:
@@ -198,29 +210,41 @@ def draw_agent(layout: Layout, pen: Pen, agent: AgentView, index: int) -> None:
     pen.text(spot, agent_mark(index), 0.34, ink, halo=PAPER if agent.terminated else None)
 
 
-def _write_heat(pens: list[Pen], heat: Floats) -> None:
-    """The number behind each colour, in the corner of its cell."""
+def _write_heat(pens: list[Pen], heat: Floats, facing: Mapping[int, int]) -> None:
+    """The number behind each colour, in a corner of its cell."""
     for cell in np.flatnonzero(~np.isnan(heat)).tolist():
-        ground = heat_colour(float(heat[cell]))
-        label = value_label(float(heat[cell]))
-        pens[cell].text((0.87, 0.87), label, 0.2, text_on(ground), anchor="rb", halo=ground)
+        _, corner = _CORNERS[facing.get(cell)]
+        _write(pens[cell], corner, value_label(float(heat[cell])), 0.2, float(heat[cell]))
 
 
 def _write_goals(
-    layout: Layout, spec: WorldSpec, pens: list[Pen], heat: Floats, goals: Sequence[int]
-) -> None:
-    """The letter of each goal in its first cell, with the name where there is room for it."""
+    layout: Layout, spec: WorldSpec, pens: list[Pen], heat: Floats, goals: Sequence[int],
+    facing: Mapping[int, int],
+) -> None:  # fmt: skip
+    """The letter of each goal in its first free cell, with the name where there is room for it."""
+    is_free = np.ones(layout.num_cells, np.bool_)
+    is_free[list(facing)] = False
     starts: dict[int, list[int]] = {}
     for goal in goals:
-        cells = np.flatnonzero(layout.goal_cells[goal] & (layout.terrain != codes.WALL))
+        in_goal = layout.goal_cells[goal] & (layout.terrain != codes.WALL)
+        cells = np.flatnonzero(in_goal & is_free if (in_goal & is_free).any() else in_goal)
         if len(cells):
             starts.setdefault(int(cells[0]), []).append(goal)
     for cell, here in starts.items():
         label = " ".join(goal_key(spec, goal) for goal in here)
-        if len(here) == 1:
-            row = layout.goal_cells[here[0]][cell : cell + layout.width - cell % layout.width]
+        if len(here) == 1 and is_free[cell]:
+            row_end = cell + layout.width - cell % layout.width
+            row = (layout.goal_cells[here[0]] & is_free)[cell:row_end]
             room = len(row) if row.all() else int(row.argmin())
             named = f"{label} {spec.goals[here[0]].name}"
-            label = named if font(100).getlength(named) * _NAME / 100 <= room - 0.24 else label
-        ground = GROUND if math.isnan(heat[cell]) else heat_colour(float(heat[cell]))
-        pens[cell].text((0.13, 0.12), label, _NAME, text_on(ground), anchor="lt", halo=ground)
+            label = named if text_width(named, 100) * _NAME / 100 <= room - 0.24 else label
+        corner, _ = _CORNERS[facing.get(cell)]
+        _write(pens[cell], corner, label, _NAME, float(heat[cell]))
+
+
+def _write(pen: Pen, corner: tuple[int, int], text: str, size: float, heat: float) -> None:
+    """A text in a corner of a cell with this number, which may be NaN."""
+    x, y = corner
+    ground = GROUND if math.isnan(heat) else heat_colour(heat)
+    at = 0.13 + 0.74 * x, 0.12 + 0.75 * y
+    pen.text(at, text, size, text_on(ground), anchor="lr"[x] + "tb"[y], halo=ground)

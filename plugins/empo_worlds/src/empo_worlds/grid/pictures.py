@@ -7,10 +7,13 @@ from typing import Final
 
 from empo_core.types import Overlay
 from empo_pictures.canvas import GROUND, INK, PAPER, RGB, Pen, heat_colour, svg, text_on
+from empo_pictures.fonts import text_width
 from empo_pictures.picture_sheet import usual_tile_size
 
 MIN_TILE: Final = 8
 MAX_TILE: Final = 256
+# Height of the name of an action, in cells.
+_ACTION: Final = 0.2
 GLYPH: Final = 96
 """Units per side of a glyph."""
 
@@ -75,6 +78,13 @@ def draw_move(pen: Pen, move: tuple[int, int], p: float, *, is_taken: bool) -> N
     ends = [(0.5, 0.5), (0.5 + x * p * 0.45, 0.5 + y * p * 0.45)]
     pen.line(ends, PAPER, 0.08 + bold)
     pen.line(ends, INK, 0.04 + bold)
+
+
+def draw_action(pen: Pen, name: str, *, is_low: bool) -> None:
+    """The action that an agent takes, on a label below the agent; within its cell if ``is_low``."""
+    y, half = 0.87 if is_low else 1.0, text_width(name, 100) * _ACTION / 200 + 0.05
+    pen.rect((0.5 - half, y - 0.11), (0.5 + half, y + 0.11), INK, radius=0.05)
+    pen.text((0.5, y), name, _ACTION, PAPER)
 
 
 class Glyphs:

@@ -46,38 +46,6 @@ class LearnedRobots:
         return joint.to(torch.float32)
 
 
-class LearnedHumans:
-    """Learned policies of humans for each goal; an ``empo_core.protocols.HumanPrior``."""
-
-    def __init__(self, world: WorldModel, policy: Networks, exploration: float = 0.0) -> None:
-        """Act by a policy, and in a share ``exploration`` of the time evenly at random.
-
-        Raises:
-            ValueError: if the policy has a memory, and no state says what would be in it.
-        """
-        self._world, self._sight = world, WorldObservation(world.spec, "humans")
-        self._policy, self._exploration = forgetful(policy), exploration
-
-    def policy(
-        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
-    ) -> Float[Tensor, "state goal action"]:
-        """Action probabilities of each goal's human pursuing that goal."""
-        spec, sight = self._world.spec, self._sight
-        features = sight.features(states)
-        options = sight.options(self._world.available(states))
-        policies = torch.zeros(len(states), len(spec.goals), sight.num_options, dtype=torch.float64)
-        for index, goal in enumerate(spec.goals):
-            learner = spec.humans.index(goal.human)
-            observation = sight.observation(
-                features, steps_left, learner, torch.full_like(steps_left, index)
-            )
-            mine = options[:, learner]
-            even = mine.to(torch.float64) / mine.sum(1, keepdim=True)
-            learned = chances(self._policy, observation, mine, learner)
-            policies[:, index] = self._exploration * even + (1 - self._exploration) * learned
-        return policies.to(torch.float32)  # As for robots.
-
-
 class UniformHumans:
     """Humans who act evenly at random; an ``empo_core.protocols.HumanPrior``."""
 
@@ -130,6 +98,6 @@ def forgetful(policy: Networks) -> Networks:
     if policy.memory_size:
         raise ValueError(
             "this policy has a memory of what it saw before, so a state alone does not say how it "
-            "acts; learn one with policy.memory: none"
+            "acts; learn one whose policy.network has none"
         )
     return policy

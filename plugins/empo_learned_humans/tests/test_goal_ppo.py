@@ -1,33 +1,35 @@
-"""Policies learned in copies of a world, as human priors and robot policies."""
+"""Humans who learned to reach their goals, as a human prior."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from empo_core.errors import StorageError
-from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.protocols.environments import TimeStep
-from empo_core.types import AgentSpec
 from empo_core.world_content import identity
-from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots, UniformHumans
-from empo_rollout.empowerment.prior import GoalPpo
+from empo_learned_humans.goal_ppo import GoalPpo, LearnedHumans
+from empo_learned_humans.params import GoalPpoParams
 from empo_rollout.params import PolicyParams
 from empo_rollout.policy import Networks, PolicyStep, build_policy
 from empo_rollout.policyfile import save_policy
-from empo_rollout.ppo_params import GoalPpoParams
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld
 from empo_world_environments.vector import WorldVectorEnv
 
+MLP = {"name": "mlp", "params": {"hidden": [8]}}
+GRU = {"name": "lstm", "params": {"cell": "gru", "units": 4, "trunk": MLP}}
 
-def untrained(vector: WorldVectorEnv, **options: object) -> Networks:
+
+def untrained(vector: WorldVectorEnv, **options: Any) -> Networks:
     """A policy with opinions, for the copies of a vector."""
     policy = build_policy(
-        PolicyParams.model_validate({"hidden": [8], **options}),
+        PolicyParams.model_validate({"network": MLP, **options}),
         vector.spec,
         generator=torch.Generator().manual_seed(1),
     )
@@ -61,12 +63,6 @@ class TestLearnedHumans(HumanPriorTests):
         return LearnedHumans(world, untrained(vector, agents=request.param), 0.1)
 
 
-class TestUniformHumans(HumanPriorTests):
-    @pytest.fixture
-    def prior(self, world: WorldModel) -> HumanPrior:
-        return UniformHumans(world)
-
-
 def test_the_prior_does_what_the_policy_did_in_the_copies() -> None:
     world = TinyWorld()
     vector = WorldVectorEnv(world, copies=3, learners="humans")
@@ -96,64 +92,12 @@ def test_exploration_mixes_in_even_chances() -> None:
     assert even[1, 2].tolist() == [0.5, 0.5, 0.0]
 
 
-class TwoRobots(TinyWorld):
-    """The door, at which the shouter is a robot as well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        shouter = AgentSpec(name="shouter", role="robot", actions=("wait", "go", "shout"))
-        agents = (*self.spec.agents[:2], shouter)
-        self.spec = replace(self.spec, agents=agents, goals=self.spec.goals[:2])
-
-
-@pytest.mark.parametrize("agents", ["shared", "separate"])
-def test_robots_choose_independently_and_the_first_counts_fastest(agents: str) -> None:
-    world = TwoRobots()
-    vector = WorldVectorEnv(world, copies=1, reward=reward)
-    policy = untrained(vector, agents=agents)
-    robots = LearnedRobots(world, policy)
-    assert isinstance(robots, RobotPolicy)
-    states = torch.tensor([[0, 0], [1, 0]], dtype=torch.int16)
-    joint = robots.policy(states, torch.tensor([3, 1]))
-    assert joint.shape == (2, 6)
-    torch.testing.assert_close(joint.sum(1), torch.ones(2))
-    grid = joint.view(2, 3, 2)
-    product = grid.sum(1)[:, None, :] * grid.sum(2)[:, :, None]
-    torch.testing.assert_close(grid, product)
-    # The door is open in the second state: nobody opens it, nobody shouts.
-    assert grid[1, :, 1].tolist() == [0, 0, 0]
-    assert grid[1, 2].tolist() == [0, 0]
-    vector.start(0)
-    arrival = vector.recv()
-    step = acted(policy, arrival, 2)
-    for option in range(3):
-        expected = step.distribution.log_prob(torch.full((2, 1), option)).exp()
-        assert float(grid.sum(2)[0, option]) == pytest.approx(float(expected[1]), abs=1e-6)
-        if option < 2:
-            assert float(grid.sum(1)[0, option]) == pytest.approx(float(expected[0]), abs=1e-6)
-
-
-def test_no_states_give_no_answers() -> None:
-    world = TinyWorld()
-    robots = LearnedRobots(world, untrained(WorldVectorEnv(world, copies=1, reward=reward)))
-    none = torch.zeros(0, 2, dtype=torch.int16)
-    assert robots.policy(none, torch.zeros(0, dtype=torch.int64)).shape == (0, 2)
-
-
-def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
-    world = TinyWorld()
-    vector = WorldVectorEnv(world, copies=1, reward=reward)
-    policy = untrained(vector, memory="gru", critic="shared", memory_size=4)
-    with pytest.raises(ValueError, match=r"memory.*policy\.memory: none"):
-        LearnedRobots(world, policy)
-
-
-def save_humans(path: Path, **options: object) -> Path:
+def save_humans(path: Path, **options: Any) -> Path:
     """Write untrained humans of the door into a file."""
     vector = WorldVectorEnv(TinyWorld(), copies=1, learners="humans")
     policy, params = (
         untrained(vector, **options),
-        PolicyParams.model_validate({"hidden": [8], **options}),
+        PolicyParams.model_validate({"network": MLP, **options}),
     )
     save_policy(path, policy, params, vector.spec, world=identity(TinyWorld()))
     return path
@@ -189,7 +133,12 @@ def test_the_directory_of_a_run_stands_for_the_humans_in_it(saved: Path, tmp_pat
     (run / "config.yaml").touch()
     vector = WorldVectorEnv(TinyWorld(), copies=1, reward=reward)
     robots = run / "results" / "model.safetensors"
-    save_policy(robots, untrained(vector), PolicyParams(hidden=[8]), vector.spec)
+    save_policy(
+        robots,
+        untrained(vector),
+        PolicyParams.model_validate({"network": MLP}),
+        vector.spec,
+    )
     with pytest.raises(StorageError, match=r"humans.*learners: humans"):
         GoalPpo(GoalPpoParams(file=run), TinyWorld())
     saved.rename(run / "results" / "model.safetensors")
@@ -212,6 +161,6 @@ def test_damage_is_found(saved: Path) -> None:
 
 
 def test_saved_humans_must_not_remember(tmp_path: Path) -> None:
-    saved = save_humans(tmp_path / "prior", memory="gru", critic="shared", memory_size=4)
+    saved = save_humans(tmp_path / "prior", network=GRU, critic="shared")
     with pytest.raises(StorageError, match="memory"):
         GoalPpo(GoalPpoParams(file=saved), TinyWorld())

@@ -9,10 +9,10 @@ from torch import Tensor
 from empo_core.components import build
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_rollout.empowerment.playback import chances, forgetful
-from empo_rollout.empowerment.prior import policy_path
+from empo_learned_humans.goal_ppo import policy_path
+from empo_learned_humans.params import SelfPlayParams
 from empo_rollout.policyfile import load_policy
-from empo_rollout.ppo_params import SelfPlayParams
+from empo_rollout.world_policies import chances, forgetful
 from empo_worlds.policy_checks import human_policy
 
 

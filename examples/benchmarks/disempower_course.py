@@ -1,0 +1,383 @@
+"""One layout with its humans: exact occupancies, power and baselines of all its robots."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import disempower_kernels as kernels
+import numpy as np
+from disempower_settings import Settings
+from esr_scores import paired_difference
+
+from empo_benchmarks.disempower.params import DisempowerParams
+from empo_benchmarks.disempower.world import DisempowerWorld, load_world
+from empo_exact.graph import StateGraph, build_graph
+from empo_exact.plugin import ExactParams
+from empo_exact.result import ExactResult
+from empo_exact.solve import solve
+
+HUMANS = 2
+IDLE, RANDOM = "idle", "random"
+REFERENCES = (IDLE, RANDOM)
+PROXIES = ("ave", "mc_emp", "discrete", "entropic", "joint")
+"""Exact versions of the publication's robots."""
+Follow = Callable[[int, np.ndarray], None]
+NOTHING = -1e-10
+"""V_r where the episode is over."""
+EQUAL = 1e-9
+"""Differences below this are rounding."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a robot does to user and bystander; pairs of numbers are about them.
+
+    Attributes:
+        bits: I_h at the start, humans over all their goals; NaN where it was not worked out.
+        empowerment: Mean over steps of the exact mc_emp where humans pursue their true goals.
+        steps: Expected steps on the true goal.
+        arrives: Chance to be on it at some time.
+        v_r: V_r at the start, by the theory of the primary robot or the robot's own.
+        cpu_seconds: What it took to make the robot.
+        episodes: Empowerment of user and bystander in each of some sampled episodes; None where
+            occupancies are exact.
+    """
+
+    bits: tuple[float, float]
+    empowerment: tuple[float, float]
+    steps: tuple[float, float]
+    arrives: tuple[float, float]
+    v_r: float
+    cpu_seconds: float
+    episodes: tuple[list[float], list[float]] | None = None
+
+    def changes(self, other: Score, resamples: int = 10_000, seed: int = 0) -> tuple[int, int]:
+        """Signs of the change in empowerment from another robot; 0 where it may be chance."""
+        if self.episodes is None or other.episodes is None:
+            difference = np.subtract(self.empowerment, other.empowerment)
+            user, bystander = np.sign(np.where(np.abs(difference) < EQUAL, 0, difference))
+            return int(user), int(bystander)
+        signs = []
+        for ours, others in zip(self.episodes, other.episodes, strict=True):
+            estimate = paired_difference(np.array(ours), np.array(others), resamples, seed)
+            signs.append(int(estimate.low > 0) - int(estimate.high < 0))
+        return signs[0], signs[1]
+
+    def disempowers(self, other: Score) -> bool:
+        """The user gains empowerment and the bystander loses some, compared with another robot."""
+        return self.changes(other) == (1, -1)
+
+
+def solved(
+    world: DisempowerWorld, settings: Settings, humans: str, robot: dict[str, Any]
+) -> ExactResult:
+    """The exact solution for a robot and the humans whom it expects."""
+    theory = {**robot["theory"], **settings.humans[humans]}
+    params = ExactParams.model_validate(
+        {**robot, "theory": theory, "keep": "all", "rollouts": 0, "inspector": False}
+    )
+    return solve(world, params)
+
+
+class Course:
+    """A layout whose states are few enough for exact occupancies.
+
+    Attributes:
+        settings: The settings.
+        world: The world.
+        humans: Name of the humans in the settings.
+        graph: All states.
+        successor: Where each joint action leads [state joint].
+    """
+
+    def __init__(self, settings: Settings, layout: str, steps: int, humans: str) -> None:
+        self.settings, self.humans = settings, humans
+        self.world = load_world(DisempowerParams(layout=layout, max_steps=steps))
+        self.graph: StateGraph = build_graph(self.world, None)
+        joint = self.world.spec.num_joint_actions
+        self.successor = self.graph.successor.reshape(-1, joint)
+        self.steps = steps
+        self._human_policies: dict[int, np.ndarray] = {}
+
+    @property
+    def robots(self) -> int:
+        """Number of the assistant's actions."""
+        return self.world.spec.num_robot_actions
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return self.world.board.cells
+
+    @cached_property
+    def where(self) -> np.ndarray:
+        """Cells of user and bystander [human state]."""
+        return np.ascontiguousarray(self.graph.states[:, :HUMANS].T.astype(np.int32))
+
+    @cached_property
+    def is_achieved(self) -> np.ndarray:
+        """Whether each human is in each cell, the user's first [state goal]."""
+        return np.concatenate([np.eye(self.cells, dtype=bool)[where] for where in self.where], 1)
+
+    @cached_property
+    def true_goals(self) -> list[int]:
+        """The cell that user and bystander really want to be in."""
+        board = self.world.board
+        goals = [board.cell(goal) for goal in board.layout.goal_pos]
+        return [goals[0], goals[-1]]
+
+    @cached_property
+    def walks(self) -> list[list[np.ndarray]]:
+        """Chances to be in each cell after 0, 1, ... random steps [human][steps][state cell]."""
+        steps = self.settings.proxies.steps
+        return [list(walk(self.successor, self.where[h], self.cells, steps)) for h in range(HUMANS)]
+
+    @cached_property
+    def empowerment(self) -> np.ndarray:
+        """Information in bits between the first of some random steps and the cell [human state]."""
+        return np.stack(
+            [information(self.successor, h, *self.walks[h][-2:]) for h in range(HUMANS)]
+        )
+
+    def rewards(self, proxy: str) -> np.ndarray:
+        """What a state is worth to one of the publication's robots, in expectation [state]."""
+        chance, given = self.walks[0][-1], self.settings.proxies
+        if proxy == "ave":
+            places = np.array(self.world.board.places, np.float64)
+            return (chance @ places**2 - (chance @ places) ** 2).sum(1)
+        if proxy == "discrete":
+            return (1 - (1 - chance) ** given.rollouts).sum(1)
+        if proxy == "entropic":
+            return -(chance * np.log2(np.where(chance > 0, chance, 1))).sum(1)
+        user, bystander = self.empowerment
+        return user if proxy == "mc_emp" else user + bystander
+
+    def solve(self, robot: dict[str, Any]) -> tuple[ExactResult, float]:
+        """A solved robot, and the processor seconds that it took."""
+        begin = time.process_time()
+        result = solved(self.world, self.settings, self.humans, robot)
+        states = result.graph.states
+        if not np.array_equal(states, self.graph.states[: len(states)]):
+            raise RuntimeError("states have other numbers than in the whole graph")
+        return result, time.process_time() - begin
+
+    def watch(self, result: ExactResult, follow: Follow | None = None) -> list[np.ndarray]:
+        """The robot's policies at all times, from the last one back.
+
+        The first robot's humans are those who play, in pursuit of their true goals: humans whom
+        preset fair expects discount their way to a goal otherwise.
+
+        Args:
+            result: The solution.
+            follow: Called for each time with the humans' policies of all goals.
+        """
+        robot: list[np.ndarray] = []
+        truly = [human * self.cells + goal for human, goal in enumerate(self.true_goals)]
+        is_first = not self._human_policies
+        for moment in reversed(range(self.steps)):
+            policies = result.policies(moment)
+            robot.append(np.ascontiguousarray(policies.pi_r))
+            if is_first:
+                self._human_policies[moment] = np.ascontiguousarray(policies.pi_h[:, truly])
+            if follow is not None:
+                follow(moment, policies.pi_h)
+        return robot[::-1]
+
+    def human_policies(self, moment: int, human: int) -> np.ndarray:
+        """Policy of a human who pursues its true goal [state action]."""
+        return np.ascontiguousarray(self._human_policies[moment][:, human])
+
+    def play(self, robot: Iterable[np.ndarray]) -> dict[str, tuple[float, float]]:
+        """Empowerment, steps on true goals and arrivals, by exact occupancies."""
+        states = self.graph.num_states
+        visits = np.zeros((1 + HUMANS, states))
+        visits[:, 0] = 1
+        on_goal = np.stack([self.where[h] == goal for h, goal in enumerate(self.true_goals)])
+        emp, steps = np.zeros(HUMANS), np.zeros(HUMANS)
+        for moment, policy in enumerate(robot):
+            after = np.zeros_like(visits)
+            humans = [self.human_policies(moment, human) for human in range(HUMANS)]
+            kernels.spread(self.successor, *humans, policy, visits, after)
+            emp += self.empowerment @ after[0]
+            steps += on_goal @ after[0]
+            for human in range(HUMANS):
+                after[1 + human, on_goal[human]] = 0
+            visits = after
+        arrives = 1 - visits[1:].sum(1)
+        return {
+            "empowerment": pair(emp / self.steps),
+            "steps": pair(steps),
+            "arrives": pair(arrives),
+        }
+
+    def scores(self, primary: str, names: Sequence[str]) -> Iterator[tuple[str, Score]]:
+        """Scores of robots by name; the primary one is solved in any case, for its humans."""
+        solved_robots = self.settings.solved_robots()
+        main, seconds = self.solve(solved_robots[primary])
+        fixed = {name: FixedRobot(self, name) for name in names if name not in solved_robots}
+
+        def follow(moment: int, policy: np.ndarray) -> None:
+            for robot in fixed.values():
+                robot.step(moment, policy)
+
+        policies = self.watch(main, follow)
+        if primary in names:
+            yield primary, self._score(main, policies, seconds)
+        del policies
+        for name, fixed_robot in fixed.items():
+            yield name, fixed_robot.score()
+        for name in names:
+            if name in solved_robots and name != primary:
+                robot = solved_robots[name]
+                result, seconds = self.solve(robot)
+                policies = self.watch(result)
+                score = self._score(result, policies, seconds)
+                if robot.get("preset") == "fair":  # Its own X_h counts otherwise.
+                    power = self.power(main, policies)
+                    score = replace(score, bits=power.bits, v_r=power.v_r)
+                yield name, score
+
+    def power(self, result: ExactResult, robot: Sequence[np.ndarray]) -> Power:
+        """The power of a robot's policies beside the humans of a solution."""
+        power = Power(self)
+        for moment in reversed(range(self.steps)):
+            power.step(result.policies(moment).pi_h, robot[moment])
+        return power
+
+    def _score(self, result: ExactResult, policies: list[np.ndarray], seconds: float) -> Score:
+        """The score of a solved robot."""
+        start = result.at_start()
+        bits = pair(np.log2([start.X_h[human] for human in range(HUMANS)]))
+        return Score(bits=bits, v_r=start.V_r, cpu_seconds=seconds, **self.play(policies))
+
+
+class Power:
+    """V_h^e, X_h and V_r of a given robot, worked out from the last step back.
+
+    Attributes:
+        bits: I_h at the start, by the steps so far.
+        v_r: V_r at the start.
+    """
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        states = course.graph.num_states
+        self._later = np.zeros((states, HUMANS * course.cells))
+        self._value = np.full(states, NOTHING)
+        self.bits, self.v_r = (float("nan"),) * 2, NOTHING
+
+    def step(self, policy: np.ndarray, robot: np.ndarray) -> None:
+        """Go a step back.
+
+        Args:
+            policy: Policies of each goal's human [state goal action].
+            robot: The robot's [state robot].
+        """
+        course, theory, count = self._course, self._course.settings.theory, len(policy)
+        gamma_h, gamma_r, zeta, xi, eta = (
+            float(theory[key]) for key in ("gamma_h", "gamma_r", "zeta", "xi", "eta")
+        )
+        mean = policy.reshape(count, HUMANS, course.cells, -1).mean(2)
+        mean = np.ascontiguousarray(mean.transpose(1, 0, 2))
+        by_action = np.ascontiguousarray(policy.transpose(0, 2, 1))
+        now, value = np.zeros_like(self._later), np.zeros_like(self._value)
+        payoff = np.where(course.is_achieved, 1, gamma_h * self._later)
+        scratch = np.zeros((kernels.HUMAN_ACTIONS, payoff.shape[1]))
+        kernels.attainable(course.successor, by_action, mean, robot, payoff, scratch, now)
+        kernels.expected_next(course.successor, mean, robot, self._value, value)
+        x = (now[:count].reshape(count, HUMANS, -1) ** zeta).sum(2)
+        with np.errstate(divide="ignore"):
+            value[:count] = -((x**-xi).sum(1) ** eta) + gamma_r * value[:count]
+        self._later, self._value = now, value
+        self.bits, self.v_r = pair(np.log2(x[0])), float(value[0])
+
+
+class FixedRobot:
+    """A reference or a proxy: its actions, from the last step back, and its power.
+
+    Args:
+        course: The layout.
+        name: Name of the reference or of the proxy.
+    """
+
+    def __init__(self, course: Course, name: str) -> None:
+        self._course, self._name, self._seconds = course, name, 0.0
+        self._power = Power(course)
+        self._choices: dict[int, np.ndarray] = {}
+        self._value = np.zeros(course.graph.num_states)
+        self._reward = course.rewards(name) if name in PROXIES else self._value
+
+    def step(self, moment: int, policy: np.ndarray) -> None:
+        """Go a step back, to a time at which humans have these policies [state goal action]."""
+        course = self._course
+        choices = np.zeros(len(policy), np.int64)
+        if self._name in PROXIES:
+            begin = time.process_time()
+            humans = [course.human_policies(moment, human) for human in range(HUMANS)]
+            before = np.zeros_like(self._value)
+            kernels.best_actions(
+                course.successor, *humans, self._reward, self._value,
+                course.settings.proxies.discount, np.zeros(course.robots), choices, before,
+            )  # fmt: skip
+            self._value = before
+            self._seconds += time.process_time() - begin
+        self._choices[moment] = choices
+        self._power.step(policy, self._policy(moment))
+
+    def _policy(self, moment: int) -> np.ndarray:
+        """The policy at a time [state robot]."""
+        choices, robots = self._choices[moment], self._course.robots
+        if self._name == RANDOM:
+            return np.full((len(choices), robots), 1 / robots)
+        policy = np.zeros((len(choices), robots))
+        policy[np.arange(len(choices)), choices] = 1
+        return policy
+
+    def score(self) -> Score:
+        """The score, once all steps are done."""
+        played = self._course.play(map(self._policy, range(self._course.steps)))
+        return Score(
+            bits=self._power.bits, v_r=self._power.v_r, cpu_seconds=self._seconds, **played
+        )
+
+
+def walk(successor: np.ndarray, where: np.ndarray, cells: int, steps: int) -> Iterator[np.ndarray]:
+    """Chances of a human to be in each cell after 0, 1, ... random steps [state cell]."""
+    row = np.eye(cells)[where]
+    yield row
+    for _ in range(steps):
+        before = np.empty_like(row)
+        kernels.random_walk(successor, row, before)
+        row = before
+        yield row
+
+
+def information(
+    successor: np.ndarray, human: int, later: np.ndarray, total: np.ndarray
+) -> np.ndarray:
+    """Bits between a human's first action and its cell, given a walk's last two rows [state]."""
+    stride = (1, kernels.HUMAN_ACTIONS)
+    bits = np.zeros(len(total))
+    for action in range(kernels.HUMAN_ACTIONS):
+        own = np.zeros_like(total)
+        for other in range(kernels.HUMAN_ACTIONS):
+            joint = action * stride[human] + other * stride[1 - human]
+            own += later[successor[:, joint]] / kernels.HUMAN_ACTIONS
+        bits += relative_entropy(own, total) / kernels.HUMAN_ACTIONS
+    return bits
+
+
+def relative_entropy(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """In bits, row by row."""
+    ratio = np.where(first > 0, first, 1) / np.where(second > 0, second, 1)
+    return np.where(first > 0, first * np.log2(ratio), 0).sum(1)
+
+
+def pair(values: Iterable[float]) -> tuple[float, float]:
+    """Numbers of user and bystander."""
+    user, bystander = map(float, values)
+    return user, bystander

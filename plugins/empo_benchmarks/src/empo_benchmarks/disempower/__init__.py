@@ -1,0 +1,1 @@
+"""Disempower-Grid: an assistant, the user whom it helps, and a bystander."""

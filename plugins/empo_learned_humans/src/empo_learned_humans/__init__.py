@@ -1,0 +1,1 @@
+"""Human priors that were learned in runs of ``rollout``, for empo."""

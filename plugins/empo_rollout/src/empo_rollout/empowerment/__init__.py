@@ -1,1 +1,0 @@
-"""Rollouts in world models: power rewards for robots, goal rewards for humans."""

@@ -1,0 +1,238 @@
+"""The Disempower-Grid benchmark has the published figures, resumes, and judges as promised."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "examples" / "benchmarks"))
+
+import disempower  # noqa: E402
+from disempower_course import Course, Score  # noqa: E402
+from disempower_hypotheses import outcomes  # noqa: E402
+from disempower_sampled import GoalCell  # noqa: E402
+from disempower_settings import SETTINGS, Settings  # noqa: E402
+
+from empo_benchmarks.disempower.params import Layout  # noqa: E402
+from empo_core.config.files import read_yaml, validate_document  # noqa: E402
+
+EMPO, RIVAL = "EMPO xi 1 beta_r 1000", "user only beta_r 1000"
+FREEZE = {
+    "idle": (-45.317183857, (0, 2.850), (0.000, 0.431), (0.0, 33.2)),
+    "random": (-20.002482391, (1.83, 2.20), (0.114, 0.146), (4.5, 14.9)),
+    RIVAL: (-4.271729595, (2.79, 0.11), (0.253, 0.018), (28.2, 0.0)),
+    EMPO: (-13.108263510, (2.40, 2.61), (0.167, 0.195), (6.5, 23.0)),
+    "EMPO xi 1 beta_r 100": (-14.079167335, (2.26, 2.38), (0.151, 0.166), (7.7, 15.9)),
+}
+"""V_r, bits, empowerment and steps of a solver of its own: 50 steps, humans who expect evenly."""
+MOVE_ANY = {
+    "idle": (-30.278775503, (0, 2.808), (0.000, 0.297), (0.0, 18.7)),
+    "random": (-24.316581492, (0.53, 2.53), (0.045, 0.204), (0.4, 13.5)),
+    RIVAL: (-2.576572762, (3.07, 0.64), (0.235, 0.025), (8.7, 1.8)),
+    EMPO: (-6.206565673, (2.94, 3.14), (0.211, 0.220), (8.0, 18.2)),
+}
+"""The same in 30 steps."""
+SMALL = Layout(
+    height=2,
+    width=4,
+    agent_pos=[[0, 0], [1, 3]],
+    box_pos=[[0, 1]],
+    helper_pos=[[1, 1]],
+    goal_pos=[[0, 3]],
+    key_pos=[[0, 2]],
+    assistant="embodied",
+    boxes_can_cover_goal=False,
+)
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return validate_document(Settings, read_yaml(SETTINGS))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(out: Path, *options: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["disempower.py", str(out), *options])
+        disempower.main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def smaller(folder: Path, changes: dict[str, str]) -> Path:
+    """A copy of the settings with less to do."""
+    text = SETTINGS.read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "smaller.yaml").write_text(text)
+    return folder / "smaller.yaml"
+
+
+def score(bits: tuple[float, float], empowerment: tuple[float, float], steps: float = 0.0) -> Score:
+    return Score(bits, empowerment, (steps, 0.0), (0.0, 0.0), -1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "steps", "figures"),
+    [
+        ("move_any_freeze", 50, FREEZE),
+        pytest.param("move_any", 30, MOVE_ANY, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+    ids=["freeze", "move_any"],
+)
+def test_robots_have_the_figures_of_another_solver(
+    settings: Settings, layout: str, steps: int, figures: dict[str, tuple[float, ...]]
+) -> None:
+    scores = dict(Course(settings, layout, steps, "even").scores(EMPO, list(figures)))
+    for robot, (v_r, bits, empowerment, on_goal) in figures.items():
+        found = scores[robot]
+        assert found.v_r == pytest.approx(v_r, abs=1e-9)
+        assert found.bits == pytest.approx(bits, abs=0.0051)
+        assert found.empowerment == pytest.approx(empowerment, abs=0.00051)
+        assert found.steps == pytest.approx(on_goal, abs=0.051)
+
+
+def test_powers_of_a_given_robot_are_those_of_the_solver(settings: Settings) -> None:
+    course = Course(settings, "move_any_freeze", 6, "even")
+    result, _ = course.solve(settings.solved_robots()[EMPO])
+    power = course.power(result, course.watch(result))
+    start = result.at_start()
+    assert power.v_r == pytest.approx(start.V_r, rel=1e-12)
+    assert power.bits == pytest.approx([math.log2(start.X_h[human]) for human in (0, 1)], abs=1e-12)
+
+
+def test_empowerment_is_the_information_in_sampled_walks(settings: Settings) -> None:
+    course, rng = Course(settings, "move_any_freeze", 1, "even"), np.random.default_rng(0)
+    state = int(np.argmax(course.empowerment[1]))
+    count = 400_000
+    states = np.full(count, state)
+    first = rng.integers(5, size=count)
+    for step in range(settings.proxies.steps):
+        bystander = first if step == 0 else rng.integers(5, size=count)
+        states = course.successor[states, rng.integers(5, size=count) + 5 * bystander]
+    table = np.zeros((5, course.cells))
+    np.add.at(table, (first, course.where[1][states]), 1 / count)
+    even = np.where(table > 0, table.sum(1, keepdims=True) * table.sum(0), 1)
+    bits = (table * np.log2(np.where(table > 0, table / even, 1))).sum()
+    assert bits == pytest.approx(course.empowerment[1, state], abs=0.004)
+    chance = course.walks[0][-1][:9]
+    assert chance.sum(1) == pytest.approx(np.ones(9))
+    assert course.rewards("entropic")[:9] == pytest.approx(
+        -(chance * np.log2(np.where(chance > 0, chance, 1))).sum(1)
+    )
+
+
+def test_a_run_goes_on_where_it_was_and_writes_a_table_with_the_digest(
+    run: Run, tmp_path: Path
+) -> None:
+    file = smaller(
+        tmp_path,
+        {
+            "move_any_freeze: {steps: 50, humans: [even, pessimistic]}": "move_any_freeze: "
+            f'{{steps: 4, humans: [even], robots: ["{RIVAL}", "{EMPO}"]}}'
+        },
+    )
+    options = ("--quick", "--layouts", "move_any_freeze", "--settings", str(file))
+    first = run(tmp_path / "out", *options)
+    assert first.count("CPU seconds") == 9
+    (tmp_path / "out" / "move_any_freeze_t_4__even__ave.json").unlink()
+    second = run(tmp_path / "out", *options)
+    assert second.count("read from") == 8
+    assert second.count("CPU seconds") == 1
+    assert [line for line in first.split("\n") if line.startswith("H")] == [
+        line for line in second.split("\n") if line.startswith("H")
+    ]
+    *lines, footer = (tmp_path / "out" / "table.csv").read_text().splitlines()
+    table = {row["robot"]: row for row in csv.DictReader(lines)}
+    assert len(table) == 9
+    assert float(table["idle"]["bits_user"]) == 0
+    assert footer.split()[-1] in first
+
+
+def test_sampled_episodes_agree_with_exact_occupancies(settings: Settings) -> None:
+    embodied = settings.embodied.model_copy(update={"plan": 6, "steps": 6, "episodes": 4000})
+    place = GoalCell(settings.model_copy(update={"embodied": embodied}), SMALL)
+    assert place.world.board.has_keys is False
+    plan = place.plan("random")
+    successor = plan.result.graph.successor.reshape(len(place.starts), -1)
+    board, empowerment = place.world.board, place.empowerment(plan.result)
+    key, goal = board.cell([0, 2]), board.cell([0, 3])
+    policies = plan.result.policies(0, np.arange(len(place.starts)))
+    where = plan.result.graph.states[:, :2]
+    visits = {(0, False, False): 1.0}
+    total = np.zeros(2)
+    for _ in range(embodied.steps):
+        after: dict[tuple[int, bool, bool], float] = {}
+        for (state, *has_key), chance in visits.items():
+            aims = [h * board.cells + (goal if has else key) for h, has in enumerate(has_key)]
+            user, bystander = (policies.pi_h[state, aim] for aim in aims)
+            joint = policies.pi_r[state][:, None, None] * bystander[:, None] * user
+            for target, p in zip(successor[state].tolist(), joint.ravel().tolist(), strict=True):
+                has = [bool(had or where[target, h] == key) for h, had in enumerate(has_key)]
+                item = (target, has[0], has[1])
+                after[item] = after.get(item, 0.0) + chance * p
+        visits = after
+        for (state, *has_key), chance in visits.items():
+            total += chance * np.array(has_key) * (where[state] == goal)
+    sampled = place.play("random", plan, empowerment, key, seed=1)
+    assert sum(visits.values()) == pytest.approx(1)
+    assert total[1] > 0.5
+    assert sampled.steps == pytest.approx(total, abs=0.08)
+    assert len(sampled.episodes[0]) == 4000
+    assert place.play("random", plan, empowerment, key, seed=1) == sampled
+    idle = place.play("idle", plan, empowerment, key, seed=1)
+    assert idle.steps[0] == 0
+    assert math.isnan(idle.bits[0])
+
+
+def test_changes_of_sampled_episodes_need_an_interval_without_0() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=500)
+    first = replace(
+        score((0, 0), (0.1, -1)), episodes=((noise + 0.02).tolist(), (noise - 1).tolist())
+    )
+    other = replace(
+        score((0, 0), (0, 0)), episodes=(rng.permutation(noise).tolist(), noise.tolist())
+    )
+    assert first.changes(other) == (0, -1)
+    assert score((0, 0), (0.1, -1)).changes(score((0, 0), (0, 0))) == (1, -1)
+    assert score((0, 0), (1e-12, -1)).changes(score((0, 0), (0, 0))) == (0, -1)
+
+
+@pytest.mark.parametrize(
+    ("empo", "holding"),
+    [
+        # The bystander loses little, and the user's own goal suffers.
+        (score((2.0, -0.2), (1.0, 0.0), 3.0), ["H1", "H2", "H3", "H3", "H4", "H5"]),
+        # The bystander loses a half of what it loses beside the rival.
+        (score((2.0, -1.5), (1.0, -1.0), 3.0), ["H1", "H4", "H5"]),
+        # The user gains little in bits, and as many steps as beside the rival.
+        (score((1.0, 0.0), (1.0, 0.0), 9.0), ["H1", "H2", "H4"]),
+        # It does worse than beside a random assistant.
+        (score((2.0, 0.0), (1.0, 0.0), 0.5), ["H1", "H2", "H3", "H3", "H5"]),
+    ],
+)
+def test_hypotheses_hold_where_their_numbers_do(
+    settings: Settings, empo: Score, holding: list[str]
+) -> None:
+    scores = {
+        "idle": score((0.0, 0.0), (0.0, 0.0)),
+        "random": score((0.0, 0.0), (0.0, 0.0), 1.0),
+        RIVAL: score((2.4, -3.0), (1.0, -1.0), 9.0),
+        EMPO: empo,
+    }
+    lines = list(outcomes(settings, {"a": scores, "b": scores}))
+    assert [line.split()[0] for line in lines] == ["H1", "H2", "H3", "H3", "H4", "H5"]
+    assert [line.split()[0] for line in lines if line.split()[1] == "holds:"] == holding
