@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import eq
@@ -109,6 +109,7 @@ class Explainer:
             owners = models(self._trace(path[:-1])[1])
             names = list(dict.fromkeys(name for owner in owners for name in owner.model_fields))
             allowed, close = ", ".join(names) or "no keys", self._key_like(path, names)
+            close = self._with_inner_keys(path, close)
         elif error["type"] == "literal_error" and isinstance(error["input"], str):
             close = nearest(error["input"], [word.strip("'") for word in allowed.split(", ")])
         elif isinstance(error["input"], str) and _THOUSANDS.fullmatch(error["input"]):
@@ -136,6 +137,8 @@ class Explainer:
             for model in models(self._trace(path[:depth])[1]):
                 if word in (synonyms := getattr(model, "synonyms", {})):
                     return dotted((*path[:depth], *synonyms[word].split(".")))
+        if word not in names and (synonym := self._synonym(word, self._key_paths)) is not None:
+            return synonym
         elsewhere = {str(key_path[-1]) for key_path in self._key_paths}
         near = nearest(word, [*names, *sorted(elsewhere)], cutoff=ALIKE) or nearest(word, names)
         if near is None or near in names:
@@ -143,6 +146,33 @@ class Explainer:
         # The key that has most of its path in common is most likely the one that was meant.
         paths = [loc for loc in self._key_paths if loc[-1] == near]
         return dotted(max(paths, key=lambda loc: (sum(map(eq, loc, path)), -len(loc))))
+
+    def _synonym(self, word: str, places: Iterable[tuple[str | int, ...]]) -> str | None:
+        """The path of the key that others call ``word``, of a model at one of ``places``."""
+        for loc in places:
+            for model in models(self._trace(loc)[1]):
+                if word in (synonyms := getattr(model, "synonyms", {})):
+                    return dotted((*loc, *synonyms[word].split(".")))
+        return None
+
+    def _with_inner_keys(self, path: tuple[str | int, ...], close: str | None) -> str | None:
+        """A suggestion for ``path`` that goes on with the only key of the mapping given there."""
+        try:
+            value: object = self._document.value(path)
+        except LookupError:
+            return close
+        while close is not None and isinstance(value, Mapping) and len(value) == 1:
+            ((word, value),) = value.items()
+            target = tuple(close.split("."))
+            owners = models(self._trace(target)[1])
+            names = [name for owner in owners for name in owner.model_fields]
+            above = [target[:depth] for depth in range(len(target) + 1)]
+            key = str(word) if word in names else nearest(str(word), names)
+            synonym = None if word in names else self._synonym(str(word), above)
+            if key is None and synonym is None:
+                return close
+            close = synonym or f"{close}.{key}"
+        return close
 
     @cached_property
     def _key_paths(self) -> list[tuple[str | int, ...]]:

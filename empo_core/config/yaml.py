@@ -453,6 +453,9 @@ def _data(node: Any, path: tuple[str, ...], document: Document) -> Plain:
         for key_node, value in node.value:
             key = _key(key_node, path)
             inner = (*path, str(key))
+            if key == "<<" and key_node.style is None:
+                reason = f"merge keys (<<) are not allowed: {_NO_ANCHORS}"
+                raise _MistakeError(_place(key_node.start_mark), reason, path)
             if inner in document.marks:
                 line, _ = document.locate(inner)
                 reason = f"key {str(key)!r} is already given in line {line}; remove one of the two"

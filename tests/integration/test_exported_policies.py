@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
     "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
     "update": {"minibatch_size": 16},
-    "policy": {"hidden": [4]},
+    "policy": {"network": {"name": "mlp", "params": {"hidden": [4]}}},
     "compute": {"threads": 1},
     "reporting": {"evaluation_episodes": 0},
 }
@@ -78,6 +78,10 @@ def observed(observations: ObservationSpec) -> torch.Tensor:
     return torch.randn(ROWS, observations.words, generator=generator)
 
 
+def network(name: str, **params: Any) -> dict[str, Any]:
+    return {"name": name, "params": params}
+
+
 VECTOR, PICTURE = ObservationSpec(5), ObservationSpec(3 * 8 * 8, "uint8", (3, 8, 8), 10.0)
 CHOICES = ActionSpec(choices=(3, 2))
 NUMBERS = ActionSpec(low=(-2.0, -np.inf), high=(2.0, 0.5))
@@ -86,11 +90,11 @@ NUMBERS = ActionSpec(low=(-2.0, -np.inf), high=(2.0, 0.5))
 @pytest.mark.parametrize(
     ("observations", "actions", "params"),
     [
-        (VECTOR, CHOICES, {"hidden": [8]}),
-        (VECTOR, NUMBERS, {"hidden": [8], "activation": "silu"}),
-        (PICTURE, CHOICES, {"network": "conv", "channels": [4]}),
-        (VECTOR, CHOICES, {"memory": "lstm", "memory_size": 4, "critic": "shared"}),
-        (VECTOR, NUMBERS, {"memory": "gru", "memory_size": 4, "critic": "shared"}),
+        (VECTOR, CHOICES, {"network": network("mlp", hidden=[8])}),
+        (VECTOR, NUMBERS, {"network": network("mlp", hidden=[8], activation="silu")}),
+        (PICTURE, CHOICES, {"network": network("conv", channels=[4])}),
+        (VECTOR, CHOICES, {"network": network("lstm", units=4), "critic": "shared"}),
+        (VECTOR, NUMBERS, {"network": network("lstm", units=4, cell="gru"), "critic": "shared"}),
         (VECTOR, NUMBERS, {"agents": "separate"}),
     ],
     ids=["choices", "numbers", "pictures", "lstm", "gru", "separate"],

@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
     "vectorisation": {"backend": "serial"},
     "experience": {"bptt_horizon": 8},
     "update": {"minibatch_size": 16},
-    "policy": {"hidden": [4]},
+    "policy": {"network": {"name": "mlp", "params": {"hidden": [4]}}},
     "compute": {"threads": 1},
     "reporting": {"evaluation_episodes": 0},
 }

@@ -35,7 +35,7 @@ def first_line(tmp_path: Path, text: str, *overrides: str) -> str:
         ("algorithm.params.betar=5", "algorithm.params.theory.beta_r"),
         ("beta_r=5", "algorithm.params.theory.beta_r"),
         ("betar=5", "algorithm.params.theory.beta_r"),
-        ("theory.beta_r=5", "algorithm.params.theory"),
+        ("theory.beta_r=5", "algorithm.params.theory.beta_r"),
         ("algorithm.params.theory.betar=5", "beta_r"),
         ("algorithm.params.presett=none", "preset"),
         ("world_model.file=x.yaml", "world_model.params.file"),
@@ -57,6 +57,8 @@ def test_an_override_that_names_no_key_finds_the_path_of_the_one_that_was_meant(
         ("algorithm.params.optimiser.learning_rate=0.1", "optimiser.lr"),
         ("algorithm.params.update.clip_range=0.1", "losses.0.loss.params.clip"),
         ("algorithm.params.total_timesteps=1", "total_steps"),
+        ("n_steps=128", "experience.bptt_horizon"),
+        ("optimiser.learning_rate=0.1", "optimiser.lr"),
     ],
 )
 def test_a_key_of_another_library_is_answered_with_ours(

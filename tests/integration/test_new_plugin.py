@@ -152,6 +152,12 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
         write_plugin("gentle", "tracker", tmp_path / "nowhere")
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder without room for files")
+def test_a_directory_that_takes_no_files_is_named() -> None:
+    with pytest.raises(typer.BadParameter, match=r"/proc/empo_gentle"):
+        write_plugin("gentle", "tracker", Path("/proc"))
+
+
 def test_the_command_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", EMPO, "new-plugin", "gentle", "--kind", "tracker"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -30,7 +30,7 @@ ROLLOUT: dict[str, Any] = {
         "normalise": {},
         "vectorisation": {"backend": "serial"},
         "experience": {"bptt_horizon": 4},
-        "policy": {"hidden": [8]},
+        "policy": {"network": {"name": "mlp", "params": {"hidden": [8]}}},
         "update": {"minibatch_size": 8, "update_epochs": 2},
         "compute": {"threads": 1},
         "reporting": {"evaluation_episodes": 4, "checkpoint_interval": 0},
@@ -238,7 +238,11 @@ def test_a_run_begins_with_the_weights_of_another(
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
-        ({"policy": {"hidden": [16]}}, r"policy\.hidden \[8\], and here it is \[16\]"),
+        (
+            {"policy": {"network": {"name": "mlp", "params": {"hidden": [16]}}}},
+            r"policy\.network\.params\.hidden \[8\], and here it is \[16\]",
+        ),
+        ({"policy": {"network": "lstm", "critic": "shared"}}, r"policy\.network\.name 'mlp'"),
         ({"environment": "gymnasium/CartPole-v1"}, "observations were .*words=3.*words=4"),
         ({"normalise": None}, "observations were normalised there"),
         ({"initial": "nowhere"}, r".*nowhere' does not exist"),

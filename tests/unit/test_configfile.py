@@ -293,6 +293,11 @@ def test_collected_errors_are_reported_together() -> None:
             "since a few nested aliases can stand for gigabytes; repeat the value",
         ),
         (
+            "a: {<<: {b: 1}}",
+            "run.yaml:1:5: a: merge keys (<<) are not allowed: every value stands where it is "
+            "used, since a few nested aliases can stand for gigabytes; repeat the value",
+        ),
+        (
             "a: !!python/object/apply:os.system [ls]",
             "run.yaml:1:4: tag 'tag:yaml.org,2002:python/object/apply:os.system' is not "
             "allowed: a file is plain data, and tags make it into something else; remove it",

@@ -204,3 +204,29 @@ def test_workers_end_when_their_parent_is_killed_stopped_ones_too(
         parent.kill()
     _, alive = psutil.wait_procs(workers, timeout=10)  # Within 5 s on an idle machine.
     assert [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE] == []
+
+
+LONG_TMPDIR = """
+import sys
+from empo_core.errors import WorkerError
+from empo_core.protocols import Needs
+from empo_executors.local import LocalExecutor
+from empo_executors.plugin import LocalParams
+from empo_testing.echo_worker import EchoWorker
+executor = LocalExecutor(LocalParams())
+try:
+    executor.start(EchoWorker, Needs())
+except WorkerError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the fork server is used there")
+def test_a_folder_for_temporary_files_with_too_long_a_path_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    environment = os.environ | {"TMPDIR": str(folder)}
+    command = [sys.executable, "-c", LONG_TMPDIR]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert f"TMPDIR ({folder})" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -93,7 +93,8 @@ def test_the_ends_of_a_searched_range_are_checked(toy: Path, sweep: Cli, write: 
     [
         ({"over": {"runs": ["a"]}}, "'runs' cannot be swept"),
         ({"over": {X: []}}, "must have values"),
-        ({"over": {X: [1, 1]}}, "none of them twice"),
+        ({"over": {X: [1, 1]}}, "has a value twice: 1 (got [1, 1])"),
+        ({"over": {X: [1, 1.0]}}, "has a value twice: 1 (got [1, 1.0])"),
         ({"over": {X: [1]}, "zip": [{X: 2}]}, "is given twice"),
         ({"zip": [{"seed": 2}]}, "'seed' belongs into over"),
         ({"over": {"seed": "9..0"}}, "must go upwards"),
@@ -156,3 +157,10 @@ def test_an_inline_config_is_located_in_the_sweeps_file(toy: Path, sweep: Cli) -
     (toy / "s.yaml").write_text("base:\n  algorithm:\n    name: toy\n    params: {xx: 1}\n")
     wrong = sweep("s.yaml", "--dry-run")
     assert (wrong.exit_code, "s.yaml:4:14: algorithm.params.xx" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("values", ["3..1", "0..99999999"])
+def test_a_range_that_is_none_is_told_at_the_command_line(sweep: Cli, values: str) -> None:
+    wrong = sweep("multigrid/trivial", "algorithm=exact", f"seed={values}", "--dry-run")
+    assert wrong.exit_code == 2
+    assert f"command line: seed: the range {values!r}" in wrong.stderr

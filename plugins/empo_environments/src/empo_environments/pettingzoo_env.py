@@ -327,7 +327,10 @@ def _parallel(environment: Value) -> tuple[ParallelEnv, Value]:
     if not hasattr(environment, "agent_iter"):
         return environment, None
     # Imported here because PettingZoo is an optional dependency.
-    from pettingzoo.utils import aec_to_parallel, turn_based_aec_to_parallel
+    from pettingzoo.utils import (  # type: ignore[import-untyped]
+        aec_to_parallel,
+        turn_based_aec_to_parallel,
+    )
 
     is_simultaneous = (environment.metadata or {}).get("is_parallelizable", False)
     try:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Literal, NamedTuple, TypeAlias
 
+from empo_core.errors import WorkerError
 from empo_core.interrupts import SIGNALS
 from empo_core.plugins.imports import extra_imports, import_extra
 
@@ -81,6 +83,7 @@ class SupervisedProcess:
 
         Raises:
             OSError: if the system refuses a process or a pipe.
+            WorkerError: if the folder of temporary files has too long a path.
         """
         self.pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(
@@ -92,8 +95,13 @@ class SupervisedProcess:
         try:
             with signals_held():
                 self._process.start()
-        except BaseException:
+        except BaseException as error:
             self.pipe.close()
+            if "AF_UNIX" in str(error):
+                raise WorkerError(
+                    f"no process can be started: TMPDIR ({tempfile.gettempdir()}) is too long for "
+                    "the socket that starts them; set it to a shorter folder, e.g. TMPDIR=/tmp"
+                ) from error
             raise
         finally:
             # With our copy open, the pipe would not end when the process does.

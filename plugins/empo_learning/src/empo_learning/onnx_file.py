@@ -47,7 +47,7 @@ def write_onnx(
         torch.onnx.register_custom_op_symbolic("aten::asinh", _asinh, 9)  # type: ignore[attr-defined]
         try:
             torch.onnx.export(
-                graph, tuple(inputs.values()), buffer, dynamo=False,
+                graph, tuple(inputs.values()), buffer, dynamo=False,  # type: ignore[arg-type]
                 input_names=list(inputs), output_names=list(outputs), opset_version=OPSET,
                 dynamic_axes={name: {0: row} for name in names},
             )  # fmt: skip

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+
+from pydantic import JsonValue
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols.environments import EnvSpec
@@ -31,14 +34,14 @@ def initial_policy(params: RolloutParams, env_spec: EnvSpec) -> SavedPolicy:
     except StorageError as error:
         raise ConfigError(f"{WHERE}: {error}") from error
     there, here = (
-        model.model_dump(mode="json", exclude=INITIAL_ONLY)
+        dict(_values(model.model_dump(mode="json", exclude=INITIAL_ONLY), "policy"))
         for model in (saved.params, params.policy)
     )
-    for key in here:
-        if here[key] != there.get(key):
+    for key in dict.fromkeys([*here, *there]):
+        if here.get(key) != there.get(key):
             raise ConfigError(
-                f"{WHERE}: {params.initial}: its weights are those of policy.{key} "
-                f"{there.get(key)!r}, and here it is {here[key]!r}; make them equal"
+                f"{WHERE}: {params.initial}: its weights are those of {key} {there.get(key)!r}, "
+                f"and here it is {here.get(key)!r}; make them equal"
             )
     normalises = params.normalise is not None and params.normalise.observations
     if normalises != (saved.policy.normalisation is not None):
@@ -48,6 +51,15 @@ def initial_policy(params: RolloutParams, env_spec: EnvSpec) -> SavedPolicy:
             "same here"
         )
     return saved
+
+
+def _values(data: JsonValue, key: str) -> Iterator[tuple[str, JsonValue]]:
+    """Values of mappings in mappings by dotted key."""
+    if not isinstance(data, dict):
+        yield key, data
+        return
+    for name, value in data.items():
+        yield from _values(value, f"{key}.{name}")
 
 
 def load_initial(policy: Networks, saved: SavedPolicy) -> None:

@@ -80,7 +80,7 @@ class _Graph(nn.Module):
                 distribution.log_probs[:, number, :options]
                 for number, options in enumerate(actions.choices)
             ]
-            acts = (distribution.mode, torch.cat(parts, 1))
+            acts: tuple[Tensor, ...] = (distribution.mode, torch.cat(parts, 1))
         else:
             low, high = torch.tensor(actions.low), torch.tensor(actions.high)
             mean = distribution.mean

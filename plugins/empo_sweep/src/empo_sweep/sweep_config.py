@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from empo_executors.needs import NeedsParams
 
 SEED = "seed"
 MOST_TRIALS = 100_000
-_WHOLE_NUMBERS = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
+WHOLE_NUMBERS = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 
 
 def expanded(values: object) -> object:
@@ -25,18 +26,27 @@ def expanded(values: object) -> object:
     """
     if not isinstance(values, str):
         return values
-    match = _WHOLE_NUMBERS.fullmatch(values.strip())
+    match = WHOLE_NUMBERS.fullmatch(values.strip())
     if match is None:
         raise ValueError(f"write a list of values, or whole numbers as 0..9 (got {values!r})")
     low, high = int(match[1]), int(match[2])
     if not low <= high < low + MOST_TRIALS:
-        raise ValueError(f"{values!r} must go upwards, by less than {MOST_TRIALS:,}")
+        raise ValueError(
+            f"the range {values!r} must go upwards, as in 1..3, and have at most {MOST_TRIALS:,} "
+            "numbers"
+        )
     return list(range(low, high + 1))
 
 
 Values = Annotated[
     list[JsonValue], BeforeValidator(expanded, json_schema_input_type=list[JsonValue] | str)
 ]
+
+
+def _text(value: JsonValue) -> str:
+    """A value as text; equal numbers have equal ones, as 1 and 1.0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:.17g}" if is_number else repr(value)
 
 
 class Objective(Config):
@@ -170,8 +180,11 @@ class SweepConfig(Config):
         if self.search is not None:
             self._check_search(self.search)
         for key, values in self.over.items():
-            if not values or len({repr(value) for value in values}) < len(values):
-                raise ValueError(f"over.{key} must have values, and none of them twice")
+            if not values:
+                raise ValueError(f"over.{key} must have values")
+            texts = [_text(value) for value in values]
+            if twice := [text for text, count in Counter(texts).items() if count > 1]:
+                raise ValueError(f"over.{key} has a value twice: {', '.join(twice)} (got {values})")
         return self
 
     def _check_search(self, search: Search) -> None:

@@ -12,7 +12,7 @@ from empo_core.config.yaml import Document, Plain, parse_value, problems
 from empo_core.documents import document_at, library_world
 from empo_core.errors import ConfigError
 from empo_sweep.arms import Sweep
-from empo_sweep.sweep_config import SEED, SweepConfig, expanded
+from empo_sweep.sweep_config import SEED, WHOLE_NUMBERS, SweepConfig, expanded
 
 _TABLES = ("over", "baseline")
 """Keys whose own keys are paths with dots."""
@@ -83,6 +83,8 @@ def _values(text: str) -> list[Plain]:
         try:
             several = expanded(value) if is_range else [value]
         except ValueError:
+            if WHOLE_NUMBERS.fullmatch(str(value).strip()):
+                raise
             several = [value]  # A path, or the like.
         values += several if isinstance(several, list) else [value]
     return values

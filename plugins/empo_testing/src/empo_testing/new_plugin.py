@@ -83,8 +83,15 @@ def write_plugin(name: str, kind: str, directory: Path) -> Path:
         "package": package,
     }
     templates = files("empo_testing") / "templates"
-    for part in ("common", kind):
-        _write(templates / part, folder, substitutes)
+    try:
+        for part in ("common", kind):
+            _write(templates / part, folder, substitutes)
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{str(error.filename or folder)!r} cannot be made: {error.strerror}; choose another "
+            "folder",
+            param_hint="--directory",
+        ) from error
     return folder
 
 

@@ -22,6 +22,8 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from empo_core.config import Config
 
 Rationality = float | Literal["inf"]
+MOST_EXPONENT = 1000.0
+"""Greatest zeta, xi and eta: from about there on powers of 1/2 are 0 in double precision."""
 Counting = Literal["arrival", "presence"]
 RobotModel = Literal["pessimistic", "optimistic", "even"]
 
@@ -65,9 +67,15 @@ class TheoryParams(Config):
     gamma_h: float = Field(1.0, gt=0, le=1, description="Humans' discount per unit of time.")
     gamma_r: float = Field(1.0, gt=0, le=1, description="Robot's discount per unit of time.")
     beta_r: float = Field(10.0, ge=0, description="Exponent of the robot's power-law policy.")
-    zeta: float = Field(1.0, gt=0, description="Preference for certainty over a goal's chances.")
-    xi: float = Field(1.0, gt=0, description="Aversion to unequal power between humans.")
-    eta: float = Field(1.0, gt=0, description="Aversion to unequal power over time.")
+    zeta: float = Field(
+        1.0, gt=0, le=MOST_EXPONENT, description="Preference for certainty over a goal's chances."
+    )
+    xi: float = Field(
+        1.0, gt=0, le=MOST_EXPONENT, description="Aversion to unequal power between humans."
+    )
+    eta: float = Field(
+        1.0, gt=0, le=MOST_EXPONENT, description="Aversion to unequal power over time."
+    )
     x_agg: Literal["weighted", "sum"] = Field(
         "weighted", description="X_h sums V^zeta over goals, with or without their weights."
     )
