@@ -90,13 +90,23 @@ def tab(chromium: Any) -> Iterator[Any]:
     context.close()
 
 
-def test_search_finds_pages_from_disk(tab: Any) -> None:
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("empowerment", "explanation/ppo_and_empowerment"),
+        ("save", "how-to/export_a_policy"),
+        ("GPU", "how-to/train_a_latent_agent"),
+        ("publish", "how-to/publish_a_plugin"),
+        ("container", "how-to/containers_and_clusters"),
+    ],
+)
+def test_search_finds_pages_from_disk(tab: Any, words: str, page: str) -> None:
     tab.goto((SITE / "README.html").as_uri())
-    tab.fill("input[name=q]", "empowerment")
+    tab.fill("input[name=q]", words)
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#search-results ul.search li a")
     found = tab.eval_on_selector_all("#search-results li a", "links => links.map(a => a.href)")
-    assert any("docs/explanation/ppo_and_empowerment.html" in link for link in found)
+    assert any(f"docs/{page}.html" in link for link in found)
 
 
 @pytest.mark.parametrize("index", range(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 
 import empo_core
 from empo_bounds.assumptions import Assumptions
@@ -20,5 +21,6 @@ def compile_kernels() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="empo-") as folder:
         config = {"world_model": names[0], "algorithm": "exact", "trackers": []}
-        run = empo_core.run(config | {"runs": folder})
-        certify_run(run.directory, Assumptions(), Effort(), Tracker())
+        empo_core.run(config | {"runs": folder})
+        (run,) = Path(folder).iterdir()
+        certify_run(run, Assumptions(), Effort(), Tracker())

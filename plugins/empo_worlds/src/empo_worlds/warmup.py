@@ -85,9 +85,8 @@ def compile_kernels() -> None:
     rows = np.arange(4096 * 4, dtype=np.int16).reshape(4096, 4)
     for dtype in (np.int16, np.int32, np.int64):
         for words in (1, 4):  # Rows are compared by pieces of 2, 4 or 8 bytes.
-            some = np.ascontiguousarray(rows[:, :words], dtype)
-            table = RowTable.of(some)
-            table.find(some)
+            columns = np.ascontiguousarray(rows[:, :words], dtype)
+            RowTable.of(columns).find(columns)
         keep_less(rows.astype(dtype), rows.astype(dtype), 1, np.zeros(len(rows), np.int64))
 
 
