@@ -20,7 +20,6 @@ from empo_core.errors import (
     EmpoError,
     event,
     is_exit,
-    place,
 )
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
