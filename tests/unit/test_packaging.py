@@ -76,7 +76,7 @@ def test_a_plugin_is_packaged_like_the_others(folder: Path) -> None:
     offers = {} if distribution in LIBRARIES else {distribution: f"{folder.name}.plugin"}
     assert project.get("entry-points", {}).get("empo", {}) == offers
     assert "empo-core>=0.1,<0.2" in project["dependencies"]
-    below = FOUNDATIONS
+    below = (*FOUNDATIONS, *EXTENSIONS.get(distribution, ()))
     if distribution in FOUNDATIONS:
         below = FOUNDATIONS[: FOUNDATIONS.index(distribution)]
     others = {other.name.replace("_", "-") for other in (*PLUGINS, *EXAMPLES)} - set(below)
@@ -139,7 +139,7 @@ def test_no_check_lists_plugins() -> None:
     tool = toml(ROOT)["tool"]
     assert "plugins/*/src" in tool["mypy"]["files"]
     assert tool["ruff"]["lint"]["isort"]["known-first-party"] == ["empo_*"]
-    foundations = {name.replace("-", "_") for name in (*FOUNDATIONS, "empo-testing")}
+    foundations = {name.replace("-", "_") for name in (*FOUNDATIONS, *EXTENSIONS, "empo-testing")}
     text = (ROOT / "pyproject.toml").read_text()
     assert {folder.name for folder in PLUGINS if folder.name in text} <= foundations
 
