@@ -240,18 +240,24 @@ def test_a_run_begins_with_the_weights_of_another(
     [
         (
             {"policy": {"network": {"name": "mlp", "params": {"hidden": [16]}}}},
-            r"policy\.network\.params\.hidden \[8\], and here it is \[16\]",
+            r"policy\.network\.params\.hidden: \[16\] .* learned with \[8\]",
         ),
-        ({"policy": {"network": "lstm", "critic": "shared"}}, r"policy\.network\.name 'mlp'"),
-        ({"environment": "gymnasium/CartPole-v1"}, "observations were .*words=3.*words=4"),
-        ({"normalise": None}, "observations were normalised there"),
+        (
+            {"policy": {"network": "lstm", "critic": "shared"}},
+            r"policy\.network\.name: 'lstm' .* with 'mlp'",
+        ),
+        (
+            {"environment": "gymnasium/CartPole-v1"},
+            r"params\.initial: .*observations were .*words=3.*words=4",
+        ),
+        ({"normalise": None}, r"params\.initial: .*observations were normalised"),
         ({"initial": "nowhere"}, r".*nowhere' does not exist"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_with_what_differs(
     short: Path, tmp_path: Path, params: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises((ConfigError, ValidationError), match=rf"(?s)initial.*{reason}"):
+    with pytest.raises((ConfigError, ValidationError), match=rf"(?s){reason}"):
         Experiment(config(tmp_path, ROLLOUT, **{"initial": str(short), **params})).algorithm.check(
             None
         )

@@ -40,8 +40,8 @@ def initial_policy(params: RolloutParams, env_spec: EnvSpec) -> SavedPolicy:
     for key in dict.fromkeys([*here, *there]):
         if here.get(key) != there.get(key):
             raise ConfigError(
-                f"{WHERE}: {params.initial}: its weights are those of {key} {there.get(key)!r}, "
-                f"and here it is {here.get(key)!r}; make them equal"
+                f"algorithm.params.{key}: {here.get(key)!r} does not fit the weights of {WHERE}, "
+                f"{params.initial}, which were learned with {there.get(key)!r}; make them equal"
             )
     normalises = params.normalise is not None and params.normalise.observations
     if normalises != (saved.policy.normalisation is not None):
