@@ -110,6 +110,8 @@ def test_a_third_party_s_callback_follows_every_rollout_update_and_evaluation(
     registry: Registry, tmp_path: Path, learner: str
 ) -> None:
     reporting: dict[str, Any] = {"evaluation_episodes": 1, "evaluation_interval": 5}
+    if learner == "latent":
+        reporting |= {"evaluation_interval": 25, "evaluate": ["policy"], "videos": 0}
     if learner == "phase2":
         reporting = {"compare": "exact", "evaluation_interval": 12}
     config = config_of(
