@@ -220,10 +220,28 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def check(given: argparse.Namespace, settings: Settings) -> None:
+    """End with a message where options do not fit together, or name what is not there."""
+    layouts = settings.quick if given.quick else settings.canonical
+    names = settings.embodied.layouts if given.embodied else list(layouts)
+    for name in given.layouts or ():
+        if name not in names:
+            sys.exit(f"--layouts {name}: these options play {' and '.join(names)}")
+    if given.embodied and given.quick:
+        sys.exit("--embodied and --quick play different layouts; leave one of them out")
+    if given.variations and not given.embodied:
+        sys.exit("--variations are those of layouts with keys; add --embodied")
+    for name in (given.layouts or names) if given.variations else ():
+        count = len(published(name).variations())
+        if not 0 <= min(given.variations) <= max(given.variations) < count:
+            sys.exit(f"--variations {given.variations}: {name} has numbers 0 to {count - 1}")
+
+
 def main() -> None:
     """Play all robots, print the table and the outcome of the hypotheses."""
     given = arguments()
     settings = validate_document(Settings, read_yaml(given.settings))
+    check(given, settings)
     digest = file_digest(given.settings)
     footer = f"settings {given.settings.name} {digest}"
     print(footer)

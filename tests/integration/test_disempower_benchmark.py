@@ -167,6 +167,7 @@ def test_variations_are_played_by_goal_cell_and_each_is_kept(
 ) -> None:
     monkeypatch.setattr(disempower, "published", lambda name: SMALL)
     changes = {
+        "[push_only, push_pull]": "[small]",
         "plan: 20 ": "plan: 3 ",
         "steps: 50\n": "steps: 5\n",
         "episodes: 2000": "episodes: 60",
@@ -187,6 +188,24 @@ def test_variations_are_played_by_goal_cell_and_each_is_kept(
     # Bits of an idle assistant are not worked out here, so that the reference is a random one.
     assert {row["bits_user"] for row in table if row["robot"] == "random"} == {"0.0"}
     assert "H3 " in second
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--layouts", "push_pull"], "--layouts push_pull"),
+        (["--embodied", "--layouts", "move_any"], "--layouts move_any"),
+        (["--embodied", "--quick"], "--quick"),
+        (["--variations", "3"], "--embodied"),
+        (["--embodied", "--variations", "3", "110"], "0 to 109"),
+    ],
+    ids=str,
+)
+def test_options_that_would_do_nothing_are_refused(
+    run: Run, tmp_path: Path, options: list[str], reason: str
+) -> None:
+    with pytest.raises(SystemExit, match=reason):
+        run(tmp_path, *options)
 
 
 def test_leaving_keys_out_changes_no_value(settings: Settings) -> None:

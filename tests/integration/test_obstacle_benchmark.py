@@ -18,6 +18,7 @@ for folder in (FOLDER, ROOT / "plugins" / "empo_benchmarks" / "tests"):
     sys.path.insert(0, str(folder))
 
 import esr  # noqa: E402
+import esr_corners  # noqa: E402
 import esr_learners  # noqa: E402
 from esr_ave import FLOOR, best_actions, rewards  # noqa: E402
 from esr_robots import ranks_of  # noqa: E402
@@ -233,3 +234,20 @@ def test_room_to_move_frees_the_human_and_does_not_crush_it() -> None:
     start = ranks_of(world).rank(world.initial_state()[None].numpy())
     names = world.spec.agents[1].actions
     assert names[int(best[start][0])] in {"box 1 right", "box 1 down", "box 2 down", "box 2 right"}
+
+
+def test_boxes_in_corners_are_counted_beside_both_presets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    early, late = np.zeros((2, 3, 3), bool), np.zeros((2, 3, 3), bool)
+    early[:, 1, 1] = late[0, 0, 2] = late[0, 1, 1] = late[1, 0, 1] = True
+    seen = [early] * esr_corners.LATE.start + [late] * len(esr_corners.LATE)
+    assert esr_corners.in_corners(seen).tolist() == [0.5, 0.0]
+    monkeypatch.setattr(sys, "argv", ["esr_corners.py", "--boxes", "1", "--episodes", "10"])
+    esr_corners.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [word for line in lines for word in ("paper", "fair") if word in line] == [
+        "paper",
+        "fair",
+    ]
+    assert sum("0 (0)" in line for line in lines) == 2
