@@ -25,6 +25,8 @@ FOUNDATIONS = (
     "empo-world-environments",
 )
 """Plugins that others may import; each may import those before it."""
+EXTENSIONS = {"empo-learned-humans": ("empo-rollout",)}
+"""Plugins made of components, and the components that each may import besides."""
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/plugins/*/pyproject.toml"))
 
 
