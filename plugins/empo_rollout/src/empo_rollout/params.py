@@ -11,7 +11,7 @@ from empo_core.config import EnvironmentRef, ExecutorRef, PolicyLossRef, PolicyN
 from empo_environments.params import NormaliseParams
 from empo_learning.extension import InitialModel
 from empo_learning.params import Compute, Optimiser, ScoredReporting
-from empo_rollout.presets import FEW, PRESETS, Preset
+from empo_rollout.presets import ENVS_OF_SHORT_RUNS, FEW, PRESETS, SHORT, Preset
 
 MOST_STEPS, MOST_ENVS = 10**12, 10**7
 """Steps of a rollout, and environments; RAM refuses most of it, with its bytes.
@@ -340,7 +340,8 @@ class RolloutParams(Config):
         ge=1,
         le=MOST_ENVS,
         description="Environments; null: as many as a forward pass should be about, see "
-        "vectorisation.forward_pass_minibatch_target_size.",
+        "vectorisation.forward_pass_minibatch_target_size. Where neither this nor another size nor "
+        "a preset is given, 8 if total_steps is below 5 million.",
     )
     gamma: float = Field(0.99, ge=0, le=1, description="Discount per step.")
     environment: EnvironmentRef | None = Field(
@@ -429,7 +430,29 @@ class RolloutParams(Config):
             return data
         preset, envs = data.get("preset", "default"), data.get("num_envs")
         if preset == "default":
+            if "num_envs" not in data and _is_short_without_sizes(data):
+                envs = ENVS_OF_SHORT_RUNS
+                data = data | {"num_envs": envs}
             preset = "few" if isinstance(envs, int) and envs <= FEW else "large"
         if isinstance(preset, str) and preset in PRESETS:  # Else it is refused later.
             return merged(PRESETS[preset], data)
         return data
+
+
+def _is_short_without_sizes(data: dict[str, Any]) -> bool:
+    """Whether params ask for few steps, and for no sizes that say how many environments act."""
+    total = data.get("total_steps")
+    sizes = {
+        "vectorisation": {"forward_pass_minibatch_target_size", "workers", "async_factor"},
+        "experience": {"batch_size"},
+    }
+    has_sizes = any(keys & _given(data.get(name)) for name, keys in sizes.items())
+    is_short = isinstance(total, int) and total < SHORT
+    return is_short and not has_sizes and data.get("collection") is None
+
+
+def _given(group: object) -> set[str]:
+    """Keys of a group that are given; none where it is no group, which is refused later."""
+    if isinstance(group, Config):
+        return set(group.model_fields_set)
+    return set(group) if isinstance(group, dict) else set()

@@ -9,6 +9,9 @@ Preset = Literal["default", "few", "large", "metta", "cleanrl"]
 
 FEW = 64
 """Most environments for which ``few`` is the default."""
+SHORT, ENVS_OF_SHORT_RUNS = 5_000_000, 8
+"""Runs of fewer steps have so many environments by default: thousands of them would learn from a
+handful of rollouts, or take more steps in one than the whole run should."""
 
 PRESETS: dict[str, Mapping[str, Any]] = {
     # For 1 to 64 environments, chosen with tests/benchmarks/bench_ppo_defaults.py.
