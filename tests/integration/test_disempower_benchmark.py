@@ -88,7 +88,7 @@ def score(bits: tuple[float, float], empowerment: tuple[float, float], steps: fl
 @pytest.mark.parametrize(
     ("layout", "steps", "figures"),
     [
-        ("move_any_freeze", 50, FREEZE),
+        pytest.param("move_any_freeze", 50, FREEZE, marks=pytest.mark.slow),
         pytest.param("move_any", 30, MOVE_ANY, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
     ids=["freeze", "move_any"],

@@ -78,6 +78,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "diagnostics": {"diagnostics": ["alone"]},
     "count_unrolled": {"count_unrolled": True},
     "checkpoint_s": {"compute": {"checkpoint_s": 1.0}},
+    "defunct.rate above 0": {"defunct": {"rate": 0.1}},
 }
 
 

@@ -19,13 +19,14 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
 SLOW = {
+    "choose_objective.py",
     "latent_control.yaml",
     "latent_two_tasks.yaml",
     "learn_two_rooms.yaml",
     "ppo_cartpole.yaml",
     "ppo_multigrid.yaml",
 }
-"""Configs that others resemble; `nox -s docs` runs them, too."""
+"""Configs that others resemble, and a script of ten seconds; `nox -s docs` runs them, too."""
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 MARK = "# yaml-language-server: $schema="
 
@@ -154,7 +155,13 @@ def test_the_schema_is_that_of_the_installed_plugins() -> None:
     assert written == current, "run: python docs/build_reference.py"
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=name_of)
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
+        for path in SCRIPTS
+    ],
+)
 def test_a_script_runs(
     script: Path,
     tmp_path: Path,

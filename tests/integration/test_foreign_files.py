@@ -109,7 +109,7 @@ def test_a_file_of_another_program_is_told_as_such_with_the_kinds_that_were_trie
         result = CliRunner().invoke(app, [command, str(path)])
         assert result.exit_code == 2
         assert result.stderr.startswith(f"{path}:1:1: ")
-        assert "(bushworld, multigrid, table)" in result.stderr
+        assert "(bushworld, disempower, multigrid, table)" in result.stderr
         assert name in result.stderr
 
 

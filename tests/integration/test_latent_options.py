@@ -137,6 +137,7 @@ ELSEWHERE = {
     "latents.task_size": "test_task_embedding.py",
     "learning.horizon": "test_a_longer_horizon_reads_more_of_each_sequence",
     "learning.updates_per_step": "test_latent_learning.py",
+    "optimiser.lr_schedule": "tests/reliability/test_lr_schedules.py",
 }
 """Tests of options that these tables are not fit for."""
 

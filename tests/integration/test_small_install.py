@@ -56,6 +56,7 @@ def test_a_message_names_the_extra(tmp_path: Path, code: str, extra: str) -> Non
     assert f"pip install '{extra}'" in without(code, tmp_path).splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_draw_its_curves_says_what_to_install(tmp_path: Path) -> None:
     text = without(
         "import empo_core, logging; logging.basicConfig()\n"

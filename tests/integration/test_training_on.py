@@ -120,7 +120,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(ROLLOUT, (96, 192), 12, id="rollout"),
         # The long one has as many random steps as the short one had, which is all of them.
         pytest.param(LATENT, (60, 90), 90 + 5 + 7, id="latent"),
-        pytest.param(PHASE2, (60, 120), 120, id="phase2"),
+        pytest.param(PHASE2, (60, 120), 120, id="phase2", marks=pytest.mark.slow),
     ],
 )
 def test_an_extended_run_is_the_run_that_was_long_from_the_start(

@@ -175,6 +175,7 @@ def test_actors_killed_while_they_are_built_use_up_the_budget(start: Start) -> N
         start(make, max_restarts=2)
 
 
+@pytest.mark.slow  # Three fork servers.
 def test_too_few_descriptors_are_reported_before_anything_is_collected(start: Start) -> None:
     start(lambda index: None, actors=1)  # Now there is a fork server, with the usual limit.
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -24,6 +24,11 @@ from empo_learning.loop import CHECKPOINTS
 from empo_learning.state_tree import flatten
 
 LEARNERS = sorted(CONFIGS)
+QUICK = [
+    pytest.param(learner, marks=[pytest.mark.slow] if learner == "phase2" else [])
+    for learner in LEARNERS
+]
+"""A run of ``phase2`` takes several times as long as one of the others."""
 
 
 class FadingParams(Config):
@@ -129,7 +134,7 @@ def test_a_third_party_s_callback_follows_every_rollout_update_and_evaluation(
     assert logged(result.directory)[-1][1] == expected
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", QUICK)
 def test_a_run_that_was_interrupted_goes_on_with_the_states_of_its_callbacks(
     registry: Registry, tmp_path: Path, learner: str
 ) -> None:
@@ -209,7 +214,7 @@ class Stops(Callback):
             training.stop("three are enough")
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", QUICK)
 def test_a_callback_from_python_stops_a_run_which_has_then_finished(
     tmp_path: Path, learner: str
 ) -> None:

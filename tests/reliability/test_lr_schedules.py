@@ -15,6 +15,11 @@ from empo_core.experiment import Experiment, RunInterrupted
 from empo_core.protocols import Callback, Training
 
 LEARNERS = sorted(CONFIGS)
+QUICK = [
+    pytest.param(learner, marks=[pytest.mark.slow] if learner == "phase2" else [])
+    for learner in LEARNERS
+]
+"""A run of ``phase2`` takes several times as long as one of the others."""
 KEYS = {"rollout": "optim/lr", "latent": "optim/lr", "phase2": "optim/lr_v_h_e"}
 
 
@@ -35,7 +40,7 @@ def rates_of(learner: str, directory: Path) -> list[float]:
     return [row[KEYS[learner]] for row in rows if KEYS[learner] in row]
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", QUICK)
 def test_a_component_and_a_function_that_agree_give_the_same_rates(
     tmp_path: Path, learner: str
 ) -> None:

@@ -11,10 +11,11 @@ import torch
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_environments.plugin import empo_components
+from empo_environments.plugin import empo_components as environments
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec, SequenceBatch
+from empo_learning.plugin import empo_components as shared
 from empo_testing import shape_checks
 
 HERE = Path(__file__).parent
@@ -42,9 +43,8 @@ class Small:
     """Makes parameters of small agents."""
 
     def __init__(self) -> None:
-        self.registry = Registry(
-            [Offer(Provider("tests", "0", "tests"), each) for each in (LOSS, *empo_components())]
-        )
+        components = (LOSS, *environments(), *shared())
+        self.registry = Registry([Offer(Provider("tests", "0", "tests"), c) for c in components])
 
     def __call__(self, **groups: Any) -> LatentParams:
         """Parameters; a group that is given is added to that of a small agent."""

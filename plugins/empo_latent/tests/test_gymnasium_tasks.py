@@ -470,7 +470,7 @@ def test_what_fails_later_says_where_and_how_to_see_it_again(
     message = str(caught.value)
     assert message.startswith("task scripted: environment 0 ")
     assert reason in message
-    assert "(episode 0, step 20;" in message
+    assert "episode 0, step 20;" in message
     assert f"seed {environment.seeds[-1]} " in message
     assert "step 20: [0.25])" in message
 
