@@ -411,21 +411,21 @@ def test_presets_fill_in_what_is_not_given() -> None:
 
 
 def test_short_runs_have_few_environments_unless_a_size_says_otherwise() -> None:
-    def num_envs(**given: object) -> tuple[int | None, int]:
-        made = RolloutParams.model_validate({"total_steps": 20_000, **given})
+    def num_envs(**keys: object) -> tuple[int | None, int]:
+        made = RolloutParams.model_validate({"total_steps": 20_000, **keys})
         return made.num_envs, made.update.update_epochs
 
     large = RolloutParams.model_validate({"total_steps": 10_000_000})
     few = num_envs(num_envs=8)
     assert num_envs() == few
     assert large.num_envs is None
-    for given in (
+    for sizes in (
         {"num_envs": None},
         {"preset": "large"},
         {"vectorisation": {"workers": 2}},
         {"experience": {"batch_size": 1024}},
     ):
-        assert num_envs(**given) == (None, large.update.update_epochs), given
+        assert num_envs(**sizes) == (None, large.update.update_epochs), sizes
 
 
 @pytest.mark.parametrize(
