@@ -33,6 +33,7 @@ class Scene:
         self.params = RolloutParams.model_validate(
             {
                 "total_steps": 1000,
+                "num_envs": None,  # The defaults of many environments: one epoch.
                 "environment": "gymnasium/CartPole-v1",
                 "optimiser": {"name": "sgd", "lr": 0.1, "betas": [0.0, 0.0], "max_grad_norm": None},
                 **groups,

@@ -242,6 +242,7 @@ def test_what_agents_see_that_do_not_act_reaches_no_loss() -> None:
     params = RolloutParams.model_validate(
         {
             "total_steps": 1,
+            "num_envs": None,
             "environment": "gymnasium/CartPole-v1",
             "policy": policy_params(memory="gru", memory_size=5, hidden=[8], critic="shared"),
         }
