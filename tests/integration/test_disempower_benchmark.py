@@ -162,6 +162,7 @@ def test_a_run_goes_on_where_it_was_and_writes_a_table_with_the_digest(
     assert footer.split()[-1] in first
 
 
+@pytest.mark.slow
 def test_variations_are_played_by_goal_cell_and_each_is_kept(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,13 +20,15 @@ EXAMPLES = ROOT / "examples"
 CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
 SLOW = {
     "choose_objective.py",
+    "compare_beta_r.py",  # Below, with a look at its plot.
     "latent_control.yaml",
     "latent_two_tasks.yaml",
+    "learn_trivial.yaml",
     "learn_two_rooms.yaml",
     "ppo_cartpole.yaml",
     "ppo_multigrid.yaml",
 }
-"""Configs that others resemble, and a script of ten seconds; `nox -s docs` runs them, too."""
+"""Configs that others resemble, and scripts; `nox -s docs` runs them, too."""
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 MARK = "# yaml-language-server: $schema="
 

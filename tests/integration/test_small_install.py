@@ -48,7 +48,11 @@ def test_a_world_is_solved_with_nothing_but_what_exact_needs(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("code", "extra"),
     [
-        ("import empo_multigrid.gym.environments", "empo-multigrid[gym]"),
+        pytest.param(
+            "import empo_multigrid.gym.environments",
+            "empo-multigrid[gym]",
+            marks=pytest.mark.slow,
+        ),
         ("from empo_pictures.figures import new_figure; new_figure()", "empo-pictures[figures]"),
     ],
 )
