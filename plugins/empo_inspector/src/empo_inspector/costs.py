@@ -29,11 +29,11 @@ class Costs:
     Attributes:
         expected: Their exact means [action].
         samples: Those of sampled trajectories, with the policies of humans and robots
-            [action trajectory].
+            [action sample].
     """
 
     expected: Float64[np.ndarray, " action"]
-    samples: Float64[np.ndarray, "action trajectory"]
+    samples: Float64[np.ndarray, "action sample"]
 
     @property
     def mean(self) -> Float64[np.ndarray, " action"]:
@@ -72,7 +72,7 @@ def costs(
 
 def _sample(
     step: OneStep, state: int, time: int, policies: Policies, action: int, num_samples: int
-) -> Float64[np.ndarray, " trajectory"]:
+) -> Float64[np.ndarray, " sample"]:
     """Discounted costs of sampled trajectories after one joint robot action."""
     random = np.random.default_rng(action)
     cost, factor = np.zeros(num_samples), np.ones(num_samples)
@@ -101,8 +101,8 @@ def _sample(
 def _draw(
     moves: Transitions,
     policies: Policies,
-    position: Int64[np.ndarray, " trajectory"],
-    uniform: Float64[np.ndarray, " trajectory"],
+    position: Int64[np.ndarray, " sample"],
+    uniform: Float64[np.ndarray, " sample"],
 ) -> Tensor:
     """A transition of each trajectory, by the chance of its joint action and of chance itself.
 
