@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Int64
 
@@ -10,8 +12,8 @@ from empo_exact.chain import SolvedLoop, visits_over_time
 from empo_exact.game import Floats
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.reach import Mask, advance_mask
-from empo_exact.solution import Solution
-from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
+from empo_exact.solution import Solution, StatePolicies
+from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope, not_split
 from empo_theory.parameters import CompleteTheory
 
 Numbers = Int64[np.ndarray, " state"]
@@ -25,7 +27,7 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         theory: The parameters it was solved with.
         scope: Where to begin.
     """
-    if reason := opaque(theory, solution):
+    if reason := _without_failures(solution):
         raise SolveError(reason)
     times = _times(solution, scope.time)
     scope.kept_times(solution.horizon)  # Refuses times at which nobody acts.
@@ -63,24 +65,26 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         v_e=v_e,
         v_m=v_m if by_parameters else None,
         pi_h=None if by_parameters else _human_policies(solution, times, chosen),
+        q_r=None if theory.rho == 1 else _robot_values(solution, times, chosen),
+        norm=None if theory.rho == 1 else _norms(solution, times, chosen),
         counts=None if counted.all() else tuple(counted.tolist()),
         closed_loop=SolvedLoop(solution),
     )
 
 
 def opaque(theory: CompleteTheory, solution: Solution) -> str | None:
-    """Why decisions cannot be split over steps and goals; None: they can."""
-    if solution.failed is not None:
-        return (
-            "an explanation splits Q_r over steps, humans and goals, and has no states in which "
-            "robots have failed: solve with defunct.rate 0 for one"
-        )
-    if theory.rho > 1:
-        return (
-            f"an explanation splits Q_r over steps, humans and goals, which a mean of cost to the "
-            f"power of {theory.rho} is no sum of: solve with theory.rho 1 for one"
-        )
-    return None
+    """Why a run can have no page; None: it can."""
+    return _without_failures(solution) or not_split(theory)
+
+
+def _without_failures(solution: Solution) -> str | None:
+    """Why there is no inspection; None: there is one."""
+    if solution.failed is None:
+        return None
+    return (
+        "an explanation splits Q_r over steps, humans and goals, and has no states in which "
+        "robots have failed: solve with defunct.rate 0 for one"
+    )
 
 
 def nbytes(solution: Solution) -> int | None:
@@ -192,12 +196,38 @@ def follows_parameters(solution: Solution) -> bool:
     )
 
 
+def _norms(solution: Solution, times: list[int], chosen: Numbers) -> Floats:
+    """The norm of the highest order of the robots' cost; NaN where a state cannot be reached."""
+    norms = np.full((len(times), len(chosen)), np.nan)
+    for i, time in enumerate(times):
+        highest = solution.store.at(time).norms[:, -1]
+        within = int(np.searchsorted(chosen, len(highest)))
+        norms[i, :within] = highest[chosen[:within]]
+    return norms
+
+
 def _human_policies(solution: Solution, times: list[int], chosen: Numbers) -> Floats:
     """The humans' policies [time state goal action]; NaN where a state cannot be reached."""
     actions = int(solution.problem.game.num_actions.max())
     policies = np.full((len(times), len(chosen), len(solution.spec.goals), actions), np.nan)
+    for place, solved in _policies(solution, times, chosen):
+        policies[place] = solved.pi_h
+    return policies
+
+
+def _robot_values(solution: Solution, times: list[int], chosen: Numbers) -> Floats:
+    """Q_r [time state robot_action]; NaN where unavailable, or a state cannot be reached."""
+    q_r = np.full((len(times), len(chosen), solution.spec.num_robot_actions), np.nan)
+    for place, solved in _policies(solution, times, chosen):
+        q_r[place] = solved.q_r
+    return q_r
+
+
+def _policies(
+    solution: Solution, times: list[int], chosen: Numbers
+) -> Iterator[tuple[tuple[int, Numbers], StatePolicies]]:
+    """Positions of time and states in which somebody acts, and the policies there."""
     for i, time in enumerate(times):
         within = len(solution.store.at(time).v_r)
         positions = np.flatnonzero(solution.alive(chosen, time) & (chosen < within))
-        policies[i, positions] = solution.policies(time, chosen[positions]).pi_h
-    return policies
+        yield (i, positions), solution.policies(time, chosen[positions])

@@ -42,8 +42,8 @@ class Policies(NamedTuple):
         marginal: Each human's policy over its goals, by weight [state human action].
         chance: Probability of each profile [state profile].
         q_r: Q_r by which the robots act; NaN where unavailable [state robot_action].
-        lookahead: Q_r one step ahead, equation (4); the same unless values are learned
-            [state robot_action].
+        lookahead: Q_r one step ahead, equation (4); the same unless values are learned, or the
+            robots are averse to risk [state robot_action].
         pi_r: The robots' policy [state robot_action].
         accrued: Expected weight of U_r under each joint robot action [state robot_action].
     """
@@ -272,6 +272,10 @@ class OneStep:
         """The robot's discount during each transition."""
         return self._gamma_r[step.code]
 
+    def accrued(self, step: Transitions) -> Float[Tensor, " transition"]:
+        """What U_r counts during each transition."""
+        return self._accrued[step.code]
+
     def follow(
         self,
         states: Int[Tensor, " state"],
@@ -316,7 +320,7 @@ class OneStep:
             if learned is None
             else torch.from_numpy(learned[self._position(time)])[states]
         )
-        pi_r = robot_policy(q_r, self.theory.beta_r, robots)
+        pi_r = robot_policy(q_r, self.theory.beta_r * self.theory.rho, robots)
         return Policies(q_m, pi_h, marginal, chance, q_r, lookahead, pi_r, accrued)
 
     def _position(self, time: int) -> int:

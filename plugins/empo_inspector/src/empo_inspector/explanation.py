@@ -18,6 +18,7 @@ from empo_core.tables import bar, report_table
 from empo_core.threads import torch_threads
 from empo_core.trees import JsonData
 from empo_core.types import AgentSpec
+from empo_inspector.costs import Costs
 from empo_inspector.sentences import sentences
 from empo_inspector.why import TIE, Reasons, find_reasons
 from empo_pictures.notebooks import NotebookReport
@@ -56,7 +57,12 @@ class Explanation(NotebookReport):
         head += self.initial and f", {self.initial}"
         text = Text(" ".join(self.sentences()))
         state = (Text(head, style="bold"), Text(self.description))
-        tables = (*_robots(reasons), _goals(reasons), _steps(reasons), _humans(reasons))
+        parts = (
+            (_goals(reasons), _steps(reasons))
+            if reasons.costs is None
+            else (_costs(reasons, reasons.costs),)
+        )
+        tables = (*_robots(reasons), *parts, _humans(reasons))
         return Group(*state, *tables, text)
 
     def summary(self) -> dict[str, JsonData]:
@@ -80,12 +86,20 @@ class Explanation(NotebookReport):
             "first": names[reasons.first],
             "second": names[reasons.second],
             "gap": reasons.gap,
+            **(self._parts() if reasons.costs is None else self._costs(reasons.costs)),
+            "sentences": list(self.sentences()),
+        }
+
+    def _parts(self) -> dict[str, JsonData]:
+        """The parts of the difference of Q_r."""
+        reasons = self.reasons
+        return {
             "goals": [
                 {
-                    "human": spec.agents[goal.human].name,
+                    "human": reasons.spec.agents[goal.human].name,
                     "goal": goal.name,
                     "part": float(reasons.parts[:, i].sum()),
-                    "V_e": float(values.v_e[0, i]),
+                    "V_e": float(reasons.outcomes.v_e[0, i]),
                     "V_e_first": float(reasons.chances[0, i]),
                     "V_e_second": float(reasons.chances[1, i]),
                     "achieved": reasons.achieved[i],
@@ -94,13 +108,24 @@ class Explanation(NotebookReport):
                     "V_e_first_there": reasons.origins[i].chances[0],
                     "V_e_second_there": reasons.origins[i].chances[1],
                 }
-                for i, goal in enumerate(spec.goals)
+                for i, goal in enumerate(reasons.spec.goals)
             ],
             "ends": float(reasons.ends.sum()),
             "remainder": reasons.remainder,
             "bellman_remainder": reasons.bellman_remainder,
             "steps": (reasons.parts.sum(1) + reasons.ends).tolist(),
-            "sentences": list(self.sentences()),
+        }
+
+    def _costs(self, of: Costs) -> dict[str, JsonData]:
+        """The costs of what follows either action; Q_r is no sum of parts."""
+        kinds = {"expected": of.expected, "mean": of.mean, "quantile_90": of.high}
+        return {
+            "costs": {
+                "trajectories": of.samples.shape[1],
+                "first": {kind: float(values[0]) for kind, values in kinds.items()},
+                "second": {kind: float(values[1]) for kind, values in kinds.items()},
+            },
+            "bellman_remainder": self.reasons.bellman_remainder,
         }
 
     def _bits(self) -> dict[str, JsonData]:
@@ -117,7 +142,7 @@ class Explanation(NotebookReport):
         return {
             "I_h": _numbers(names, now),
             "P": _finite(aggregate_power(u_r, theory.eta)),
-            "L": _finite(long_term_power(-reasons.v_r, theory.rho)),
+            "L": _finite(long_term_power(reasons.norm, theory.rho)),
             "Q_r": _numbers(reasons.spec.robot_action_names, in_bits),
             "I_h_change_first": changes[0],
             "I_h_change_second": changes[1],
@@ -219,6 +244,20 @@ def _goals(reasons: Reasons) -> Table:
     for name, part in others.items():
         if _part(reasons, part)[0] != "0":
             table.add_row(name, "", *_part(reasons, part), "", "", "")
+    return table
+
+
+def _costs(reasons: Reasons, of: Costs) -> Table:
+    """Discounted costs of what follows either action."""
+    names, rho = reasons.spec.robot_action_names, reasons.theory.rho
+    title = f"Discounted cost after an action; Q_r counts it to the power of {rho}"
+    count = of.samples.shape[1]
+    table = report_table(
+        title, "action", "expected", f"mean of {count} samples", "90 % quantile of them"
+    )
+    for i, action in enumerate((reasons.first, reasons.second)):
+        cells = (of.expected[i], of.mean[i], of.high[i])
+        table.add_row(names[action], *(f"{cell:.6g}" for cell in cells))
     return table
 
 

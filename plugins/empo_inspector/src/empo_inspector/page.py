@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import WorldError
+from empo_core.errors import ConfigError, WorldError
 from empo_core.experiment import Experiment
 from empo_core.protocols import WorldModel
 from empo_core.runs.atomic import digest, read_json, write_file
@@ -36,6 +36,7 @@ from empo_theory.inspection import (
     InspectableResult,
     Inspection,
     InspectionScope,
+    not_split,
 )
 from empo_theory.parameters import CompleteTheory, theory_data
 
@@ -154,7 +155,12 @@ def container(
         scope: What was asked for.
         directory: Its directory, which says where the data come from; None: they are not saved.
         reasons: Why the robots prefer an action at the start, if that is known.
+
+    Raises:
+        ConfigError: if the robots are averse to risk, whose decisions the page cannot work out.
     """
+    if reason := not_split(inspection.theory):
+        raise ConfigError(f"a page cannot show this run: {reason}")
     start = start_of(inspection, scope)
     return pack(
         inspection,

@@ -48,6 +48,9 @@ def sentences(reasons: Reasons) -> list[str]:
         return [say["equal"].format(**actions)]
     as_good = ", ".join(names[action] for action in reasons.ties[:MOST_TIES])
     ties = [say["ties"].format(first=actions["first"], others=as_good)] if as_good else []
+    if reasons.costs is not None:
+        risk = say["risk"].format(rho=reasons.theory.rho)
+        return [say["preferred"].format(**actions), *ties, risk]
     return [say["preferred"].format(**actions), *ties, *_reasons(reasons), _when(reasons)]
 
 

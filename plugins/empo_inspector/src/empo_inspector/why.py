@@ -20,8 +20,9 @@ from empo_core.errors import ConfigError, WorldError
 from empo_core.protocols import Tracker
 from empo_core.suggestions import nearest
 from empo_core.types import WorldSpec
+from empo_inspector.costs import Costs, costs
 from empo_inspector.decision import KeptLoop, OneStep, Outcomes, Policies
-from empo_theory.inspection import Inspection
+from empo_theory.inspection import Inspection, not_split
 from empo_theory.parameters import CompleteTheory
 
 TIE = 1e-9
@@ -54,7 +55,8 @@ class Reasons:
     """Parts of the difference between Q_r of two joint robot actions, in one state at one time.
 
     ``parts`` and ``ends`` together sum to ``gap`` where the values are exact; learned values
-    leave a ``remainder``.
+    leave a ``remainder``. Of robots averse to risk, ``parts``, ``ends`` and ``origins`` are empty,
+    for Q_r is no sum then, and ``costs`` says what it is made of.
 
     Attributes:
         spec: The world's specification.
@@ -75,6 +77,8 @@ class Reasons:
         theory: The parameters of the values; attainability is a chance only where gamma_h is 1.
         v_r: V_r in the state as it was solved or learned.
         bellman_remainder: That minus what equation (9) makes of the values one step later.
+        norm: Norm of order ``theory.rho`` of the robots' cost in the state.
+        costs: Costs of what follows the first action and the second; None where Q_r is a sum.
     """
 
     spec: WorldSpec
@@ -94,6 +98,8 @@ class Reasons:
     theory: CompleteTheory
     v_r: float
     bellman_remainder: float
+    norm: float
+    costs: Costs | None
 
     @property
     def remainder(self) -> float:
@@ -155,9 +161,16 @@ def find_reasons(
     policies = step.policies(here, time)
     outcomes = step.outcomes(here, time, policies)
     first, second = _actions(inspection.spec, policies, first, second)
-    parts, ends, origins = _split(
-        step, state, time, policies, (first, second), outcomes, tracker or Tracker()
-    )
+    parts, ends, origins = np.zeros((0, len(inspection.spec.goals))), np.zeros(0), list[Origin]()
+    costs_after = None
+    if not_split(inspection.theory) is None:
+        parts, ends, origins = _split(
+            step, state, time, policies, (first, second), outcomes, tracker or Tracker()
+        )
+    else:
+        costs_after = costs(step, state, time, policies, (first, second))
+    at, norms = time - inspection.first_time, inspection.norm
+    v_r = float(inspection.v_r[at, state])
     return Reasons(
         spec=inspection.spec,
         row=inspection.rows[state],
@@ -176,8 +189,10 @@ def find_reasons(
             [outcomes.x_h.log2().numpy(), _bits_after(step, state, time, policies, (first, second))]
         ),
         theory=inspection.theory,
-        v_r=float(inspection.v_r[time - inspection.first_time, state]),
+        v_r=v_r,
         bellman_remainder=float(step.bellman_remainder(here, time, policies)[0]),
+        norm=-v_r if norms is None else float(norms[at, state]),
+        costs=costs_after,
     )
 
 

@@ -149,8 +149,10 @@ class Inspection:
             ``theory`` and even expectations of each other [time state goal].
         pi_h: The humans' policies, where ``v_m`` is None [time state goal action].
         q_r: Q_r by which the robots act, where values are learned, which need not satisfy the
-            equations; None where it follows from V_r one step later. NaN where a joint robot
-            action is not available [time state robot_action].
+            equations, or robots are averse to risk; None where it follows from V_r one step
+            later. NaN where a joint robot action is not available [time state robot_action].
+        norm: Norm of order ``theory.rho`` of the robots' cost, where that is above 1
+            [time state].
         x_h_floor: Least X_h in equation (8); lower ones count as this.
         counts: Whether equation (8) counts each human of ``spec.humans``; None: all [human].
         right: Exact values beside learned ones, where they are known.
@@ -176,6 +178,7 @@ class Inspection:
     v_m: Float64[np.ndarray, "time state goal"] | None
     pi_h: Float64[np.ndarray, "time state goal action"] | None
     q_r: Float64[np.ndarray, "time state robot_action"] | None = None
+    norm: Float64[np.ndarray, "time state"] | None = None
     x_h_floor: float = 0.0
     counts: tuple[bool, ...] | None = None
     right: RightValues | None = None
@@ -213,6 +216,16 @@ class Inspection:
         right_r[time[fits], place[fits]] = v_r[fits]
         right_e[time[fits], place[fits]] = v_e[fits]
         return replace(self, right=RightValues(v_r=right_r, v_e=right_e))
+
+
+def not_split(theory: CompleteTheory) -> str | None:
+    """Why Q_r is no sum over later steps, humans and goals; None: it is one."""
+    if theory.rho == 1:
+        return None
+    return (
+        f"it splits Q_r over steps, humans and goals, which a mean of cost to the power of "
+        f"{theory.rho} is no sum of: solve with theory.rho 1 for one, or see empo explain"
+    )
 
 
 @runtime_checkable
