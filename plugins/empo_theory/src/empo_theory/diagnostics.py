@@ -249,8 +249,8 @@ def _of_human(human: HumanPower, robots: Robots) -> list[str]:
         return [f"{name} can attain nothing: there is no power that anybody could take."]
     share = 2 ** (human.bits - human.maximum)
     lines = [
-        f"{name} holds {_bits(human.bits)} of power, {100 * share:.0f} % of what would be if every "
-        f"goal were certain ({_bits(human.maximum)})."
+        f"{name} holds {_bits(human.bits)} of power, of {_bits(human.maximum)} if every goal were "
+        f"certain (X_h is {100 * share:.0f} %)."
     ]
     if (alone := human.alone) is not None:
         lines.append(_of_alone(name, alone, robots))
