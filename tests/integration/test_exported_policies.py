@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -14,7 +15,7 @@ from typer.testing import CliRunner, Result
 from empo_core.cli.app import app
 from empo_core.config import RunConfig, merged
 from empo_core.errors import ConfigError
-from empo_core.experiment import Experiment
+from empo_core.experiment import Experiment, run
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_latent.networks.model import LatentModel
 from empo_latent.onnx_policy import export_policy as export_latent
@@ -250,3 +251,17 @@ def test_a_solution_has_no_onnx_form(tmp_path: Path) -> None:
 
 def empo(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
+
+
+def test_a_run_in_an_environment_from_python_is_exported_with_it(tmp_path: Path) -> None:
+    def make() -> gymnasium.Env[Any, Any]:
+        return gymnasium.make("CartPole-v1")
+
+    config = {"algorithm": {"name": "rollout", "params": SMALL}, "trackers": []}
+    result = run(config | {"runs": str(tmp_path)}, env=make)
+    with pytest.raises(ConfigError, match="environment="):
+        export_run(result.directory)
+    path = export_run(result.directory, environment=make)
+    row = np.array([0.0, 1.0, -1.0, 0.5], np.float32)
+    agent = load_agent(result.directory, environment=make)
+    assert answers(path, observation=row[None])["action"][0] == agent.act(row)

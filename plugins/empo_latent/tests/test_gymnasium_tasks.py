@@ -472,7 +472,7 @@ def test_what_fails_later_says_where_and_how_to_see_it_again(
     assert reason in message
     assert "episode 0, step 20;" in message
     assert f"seed {environment.seeds[-1]} " in message
-    assert "step 20: [0.25])" in message
+    assert f"actions: {[[0.25]] * 20})" in message
 
 
 def test_tasks_are_called_by_their_ids() -> None:

@@ -208,8 +208,9 @@ def of_caller(
         return CallableEnvironment(make)
     if not is_named:
         raise ConfigError(
-            f"{where}: there is none; name one, e.g. {example}, or give a class or function to "
-            "empo_core.run(config, env=...)"
+            f"{where}: there is none; name one, e.g. {example}, or give a class or function: "
+            "empo_core.run(config, env=...), and environment=... where a run is loaded again, as by "
+            "load_agent or export_run"
         )
     return None
 

@@ -15,6 +15,8 @@ UNSTATED = 1_000
 """Actions recorded of an episode of an environment that states no most steps of an episode."""
 MOST = 100_000
 """Most actions that are recorded of any episode."""
+SHOWN = 20
+"""Most actions that an error message lists."""
 
 
 class History:
@@ -70,10 +72,12 @@ class History:
         )
         if not self._steps:
             return f"{text}seed {seed}"
+        text += f"seed {seed} and repeat the episode's actions"
+        actions = self.tensor()
+        if actions is not None and self._steps <= SHOWN:
+            return f"{text}: {actions.flatten(1).tolist()}"
         last = array(self._words.typecode, self._last).tolist()
-        return (
-            f"{text}seed {seed} and repeat the episode's actions up to step {self._steps}: {last}"
-        )
+        return f"{text}, of which that of step {self._steps} was the last: {last}"
 
     def tensor(self) -> Shaped[torch.Tensor, "step agent number"] | None:
         """The actions, step by step and agent by agent; None where they are too many."""
