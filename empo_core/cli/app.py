@@ -129,7 +129,8 @@ def options(
         typer.Option(
             "--import",
             metavar="PACKAGE",
-            help="Import this package first, e.g. one that registers environments; repeatable.",
+            help="Import this package first, e.g. one that registers environments; components come "
+            "from installed plugins only. Repeatable.",
             show_default=False,
         ),
     ] = None,

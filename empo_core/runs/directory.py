@@ -150,8 +150,8 @@ class RunDirectory:
         if directory.has_finished and not extends:
             raise ConfigError(
                 f"{path}: this run has finished; start a new one with: "
-                f"empo run {directory.path / CONFIG}; or go on with more to do, as in: "
-                f"empo resume {path} total_steps=..."
+                f"empo run {directory.path / CONFIG}; a run that learned goes on with more "
+                f"steps, as in: empo resume {path} total_steps=..."
             )
         owner = f"process {before.pid} on {before.host}"
         # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
