@@ -88,7 +88,8 @@ def values(experience: Experience) -> list[int]:
 def test_training_waits_for_the_first_experience(start: Start) -> None:
     collector = start(min_env_steps=100, actors=2)
     first = collector.collect(0)
-    assert 100 <= sum(experience.env_steps for experience in first) < 100 + 2 * STEPS
+    # An actor that is ready before the other one may act on while half of its grant is taken back.
+    assert 100 <= sum(experience.env_steps for experience in first) < 2 * 100
     assert collector.collect(0) == []
 
 
