@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 from PIL import ImageFont, features
 
 log = logging.getLogger(__name__)
+# It would tell the log of a run of every table of a font that a PDF embeds.
+logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 _SYMBOL: Final = re.compile(r"\$(\w)(?=[_^])(?:_(\w))?(?:\^(\w))?\$")
 """A letter with a subscript, a superscript or both, e.g. ``$V_h^e$``."""
