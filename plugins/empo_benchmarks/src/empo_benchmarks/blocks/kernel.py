@@ -10,30 +10,18 @@ import numpy as np
 from jaxtyping import Int16, Int64
 
 from empo_benchmarks.blocks.board import HUMAN_MOVES, STAY, Board
+from empo_benchmarks.boxes import Rows, States, holds_box, write_boxes
 from empo_worlds.compilation import compiled, inlined
 
-Rows = Int16[np.ndarray, "item word"]
-States = Int16[np.ndarray, "state word"]
 Moves = Int16[np.ndarray, "cell direction"]
 HUMAN_CHOICES = len(HUMAN_MOVES)
-
-
-@inlined
-def holds_box(states: States, state: int, cell: int) -> bool:
-    """True if a state has a box on a cell."""
-    is_held = False
-    for word in range(1, states.shape[1]):
-        if states[state, word] == cell:
-            is_held = True
-            break
-    return is_held
 
 
 @inlined
 def destination(neighbour: Moves, states: States, state: int, cell: int, direction: int) -> int:
     """The cell that something moves to: its own, where the border or a box blocks it."""
     target = neighbour[cell, direction]
-    return cell if target < 0 or holds_box(states, state, target) else target
+    return cell if target < 0 or holds_box(states, state, 1, states.shape[1], target) else target
 
 
 @inlined
@@ -48,24 +36,6 @@ def pushed_box(states: States, state: int, action: int, by_cell: bool) -> int:
 
 
 @inlined
-def write_boxes(states: States, state: int, box: int, target: int, rows: Rows, row: int) -> None:
-    """Write the words of all boxes, ascending, with one of them (or none: 0) moved."""
-    at = 1
-    waits = box > 0
-    for word in range(1, states.shape[1]):
-        if word != box:
-            cell = states[state, word]
-            if waits and target < cell:
-                rows[row, at] = target
-                at += 1
-                waits = False
-            rows[row, at] = cell
-            at += 1
-    if waits:
-        rows[row, at] = target
-
-
-@inlined
 def write_successor(
     neighbour: Moves, by_cell: bool, states: States, state: int,
     human_action: int, robot_action: int, rows: Rows, row: int,
@@ -73,7 +43,7 @@ def write_successor(
     """Write what follows a joint action; a crushed human and its boxes stay for ever."""
     human = states[state, 0]
     box, target = 0, 0
-    if not holds_box(states, state, human):
+    if not holds_box(states, state, 1, states.shape[1], human):
         box = pushed_box(states, state, robot_action, by_cell)
         if box > 0:
             turn = robot_action % (STAY + 1) if by_cell else (robot_action - 1) % STAY
@@ -83,7 +53,7 @@ def write_successor(
         if turn != STAY:
             human = destination(neighbour, states, state, human, turn)
     rows[row, 0] = human
-    write_boxes(states, state, box, target, rows, row)
+    write_boxes(states, state, 1, states.shape[1], box, target, rows, row)
 
 
 @compiled
@@ -108,7 +78,7 @@ def write_all(neighbour: Moves, by_cell: bool, choices: int, states: States, row
         for action in range(choices):
             first = row
             write_successor(neighbour, by_cell, states, state, 0, action, rows, row)
-            is_crushed = holds_box(states, state, states[state, 0])
+            is_crushed = holds_box(states, state, 1, states.shape[1], states[state, 0])
             for human_action in range(1, HUMAN_CHOICES):
                 row += 1
                 for word in range(1, states.shape[1]):

@@ -7,28 +7,16 @@ assistant in one cell only, so that each action is worked out once for all moves
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int16, Int64
+from jaxtyping import Int64
 
+from empo_benchmarks.boxes import Rows, States, holds_box, write_boxes
 from empo_benchmarks.disempower.board import ASSISTANT, BYSTANDER, HUMAN_ACTIONS, USER, Board, Rules
 from empo_worlds.compilation import compiled, inlined, nested
 
-Rows = Int16[np.ndarray, "item word"]
-States = Int16[np.ndarray, "state word"]
 CHOICES = len(HUMAN_ACTIONS)
 TURNS = 4
 NOWHERE = -1
 """Stands for a cell that no human can be on."""
-
-
-@inlined
-def holds_box(rules: Rules, states: States, state: int, cell: int) -> bool:
-    """True if a state has a box on a cell."""
-    is_held = False
-    for word in range(rules.first_box, rules.key_word):
-        if states[state, word] == cell:
-            is_held = True
-            break
-    return is_held
 
 
 @inlined
@@ -37,7 +25,7 @@ def destination(rules: Rules, states: States, state: int, cell: int, action: int
     if action == 0 or rules.is_trap[cell]:
         return cell
     target: int = rules.neighbour[cell, action - 1]
-    if target < 0 or holds_box(rules, states, state, target):
+    if target < 0 or holds_box(states, state, rules.first_box, rules.key_word, target):
         return cell
     if rules.is_embodied and states[state, ASSISTANT] == target:
         return cell
@@ -58,7 +46,11 @@ def in_each_others_way(
 @inlined
 def box_may_enter(rules: Rules, states: States, state: int, cell: int) -> bool:
     """True if a box can be put on a cell, unless a human is there."""
-    return cell >= 0 and not rules.is_barred[cell] and not holds_box(rules, states, state, cell)
+    return (
+        cell >= 0
+        and not rules.is_barred[cell]
+        and not holds_box(states, state, rules.first_box, rules.key_word, cell)
+    )
 
 
 @nested
@@ -88,7 +80,7 @@ def assistance(rules: Rules, states: States, state: int, action: int) -> tuple[i
     if front < 0:
         return 0, 0, here, NOWHERE
     if kind == 0:
-        if holds_box(rules, states, state, front):
+        if holds_box(states, state, rules.first_box, rules.key_word, front):
             return 0, 0, here, NOWHERE
         return 0, 0, front, front
     origin = front if kind == 1 else rules.neighbour[here, (turn + 2) % TURNS]
@@ -99,29 +91,9 @@ def assistance(rules: Rules, states: States, state: int, action: int) -> tuple[i
             box = word
     if box == 0 or not box_may_enter(rules, states, state, target):
         return 0, 0, here, NOWHERE
-    if kind == 2 and holds_box(rules, states, state, front):
+    if kind == 2 and holds_box(states, state, rules.first_box, rules.key_word, front):
         return 0, 0, here, NOWHERE
     return box, target, front, target if kind == 1 else front
-
-
-@inlined
-def write_board(
-    rules: Rules, states: States, state: int, box: int, target: int, rows: Rows, row: int
-) -> None:
-    """Write the words of all boxes, ascending, with one of them (or none: 0) moved."""
-    at = rules.first_box
-    waits = box > 0
-    for word in range(rules.first_box, rules.key_word):
-        if word != box:
-            cell = states[state, word]
-            if waits and target < cell:
-                rows[row, at] = target
-                at += 1
-                waits = False
-            rows[row, at] = cell
-            at += 1
-    if waits:
-        rows[row, at] = target
 
 
 @inlined
@@ -177,7 +149,16 @@ def write_chosen(
         box, target, assistant, conflict = assistance(rules, states, state, action)
         user, bystander = rows[state, USER], rows[state, BYSTANDER]
         is_hindered = conflict == NOWHERE or user == conflict or bystander == conflict
-        write_board(rules, states, state, 0 if is_hindered else box, target, rows, state)
+        write_boxes(
+            states,
+            state,
+            rules.first_box,
+            rules.key_word,
+            0 if is_hindered else box,
+            target,
+            rows,
+            state,
+        )
         if rules.is_embodied:
             rows[state, ASSISTANT] = states[state, ASSISTANT] if is_hindered else assistant
         write_rest(rules, states, state, freezes, rows, state)
@@ -203,7 +184,7 @@ def write_all(rules: Rules, choices: int, states: States, scratch: Rows, rows: R
         for action in range(choices):
             freezes = is_freeze(rules, action)
             box, target, assistant, conflict = assistance(rules, states, state, action)
-            write_board(rules, states, state, box, target, scratch, pairs)
+            write_boxes(states, state, rules.first_box, rules.key_word, box, target, scratch, pairs)
             if rules.is_embodied:
                 scratch[pairs, ASSISTANT] = assistant
             for pair in range(pairs):
@@ -236,7 +217,7 @@ def first_wrong(rules: Rules, values: Int64[np.ndarray, " word"], states: States
         if user == bystander and user != rules.shared_goal:
             return state
         for agent in range(rules.first_box):
-            if holds_box(rules, states, state, states[state, agent]):
+            if holds_box(states, state, rules.first_box, rules.key_word, states[state, agent]):
                 return state
         if rules.is_embodied and (
             states[state, ASSISTANT] == user or states[state, ASSISTANT] == bystander

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Int, Int16
 from torch import Tensor
 
+from empo_benchmarks.certain import certain_successors, every_action
 from empo_benchmarks.disempower import kernel
 from empo_benchmarks.disempower.board import (
     BYSTANDER,
@@ -140,19 +141,12 @@ class DisempowerWorld(GridWorld):
         """One successor per state and joint action; see ``WorldModel.transitions``."""
         rows = self._checked(states)
         chosen = None if actions is None else checked_actions(self.spec, actions, len(rows))
-        successors = torch.from_numpy(kernel.successors(self.board, rows, chosen))
-        return Successors(
-            torch.arange(len(successors) + 1),
-            successors,
-            torch.ones(len(successors), dtype=torch.float64),
-        )
+        return certain_successors(kernel.successors(self.board, rows, chosen))
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """All actions, always: what is blocked does nothing."""
         self._checked(states)
-        counts = torch.tensor(self.spec.num_actions)
-        padding = torch.arange(int(counts.max())) < counts[:, None]
-        return padding.repeat(len(states), 1, 1)
+        return every_action(self.spec, len(states))
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """True where the human is in the goal's cell, or has its key."""

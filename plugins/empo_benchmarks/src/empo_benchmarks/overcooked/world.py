@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Int16
 from torch import Tensor
 
+from empo_benchmarks.certain import certain_successors
 from empo_benchmarks.overcooked import goals, kernel, planner
 from empo_benchmarks.overcooked.features import KitchenFeatures
 from empo_benchmarks.overcooked.kitchen import ACTIONS, COOK_WORDS, DIRECTIONS, PLACE, Kitchen
@@ -76,12 +77,7 @@ class OvercookedWorld(GridWorld):
         """One successor per state and joint action; see ``WorldModel.transitions``."""
         rows = self._checked(states)
         chosen = None if actions is None else checked_actions(self.spec, actions, len(rows))
-        successors = torch.from_numpy(kernel.successors(self.kitchen, rows, chosen)[0])
-        return Successors(
-            torch.arange(len(successors) + 1),
-            successors,
-            torch.ones(len(successors), dtype=torch.float64),
-        )
+        return certain_successors(kernel.successors(self.kitchen, rows, chosen)[0])
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """All actions, always: what is impossible does nothing."""
