@@ -35,21 +35,7 @@ def copy_row_goals(
 
 
 @compiled
-def copy_row_values(
-    first: Int64[np.ndarray, " state_plus_1"],
-    states: Int64[np.ndarray, " chosen"],
-    v_r: Float64[np.ndarray, " row"],
-) -> None:
-    """Copy V_r of some states to that of their images."""
-    before = len(first) - 1
-    for chosen in range(len(states)):
-        state = states[chosen]
-        for image in range(first[state], first[state + 1]):
-            v_r[before + image] = v_r[state]
-
-
-@compiled
-def copy_row_orders(
+def copy_rows(
     first: Int64[np.ndarray, " state_plus_1"],
     states: Int64[np.ndarray, " chosen"],
     table: Float64[np.ndarray, "row order"],
@@ -119,10 +105,10 @@ class Images:
         self, v_r: Float64[np.ndarray, " row"], states: Int64[np.ndarray, " chosen"]
     ) -> None:
         """Copy V_r of some states to that of their images."""
-        copy_row_values(self.first, states, v_r)
+        copy_rows(self.first, states, v_r[:, None])
 
     def copy_orders(
         self, table: Float64[np.ndarray, "row order"], states: Int64[np.ndarray, " chosen"]
     ) -> None:
         """Copy norms or powers of some states to those of their images."""
-        copy_row_orders(self.first, states, table)
+        copy_rows(self.first, states, table)
