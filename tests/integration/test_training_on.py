@@ -16,7 +16,7 @@ from empo_core.config import RunConfig, merged
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, SolveError, TrackerError
 from empo_core.experiment import Experiment
-from empo_core.protocols import Tracker
+from empo_core.protocols import Callback, Tracker, Training
 from empo_core.types import Histogram
 from empo_learning.evaluation import evaluate_run
 
@@ -186,6 +186,23 @@ def test_a_solved_run_goes_on_without_its_goal(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.params\.reporting\.solved_at: "):
         Experiment.resume(directory, ["total_steps=128"])
     assert Experiment.resume(directory, ["reporting.solved_at=null"]).summary()["steps"] == 96
+
+
+class Stops(Callback):
+    """Ends a run that has taken at least 32 steps, and before 64."""
+
+    def after_update(self, training: Training) -> None:
+        if 32 <= training.steps < 64:
+            training.stop("a test")
+
+
+def test_a_run_that_a_callback_ended_goes_on_where_more_is_asked_for(tmp_path: Path) -> None:
+    stopped = Experiment.start(config(tmp_path, ROLLOUT), callbacks=[Stops()])
+    assert stopped.summary()["steps"] < 64
+    assert stopped.summary()["stop_reason"] == "a test"
+    longer = Experiment.resume(stopped.directory, ["total_steps=128"]).summary()
+    assert longer["steps"] == 128
+    assert "stop_reason" not in longer
 
 
 def test_schedules_that_follow_the_number_of_steps_are_told(
