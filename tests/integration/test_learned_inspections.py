@@ -37,7 +37,7 @@ from empo_phase2.algorithm import Phase2
 from empo_phase2.inspection import Estimates, LearnedRun
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import fresh
-from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
+from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope, all_times
 
 WORLD: dict[str, Any] = {"name": "multigrid/trivial", "params": {"max_steps": 5}}
 
@@ -85,7 +85,7 @@ def test_exact_values_give_the_inspection_of_the_solver() -> None:
         known = np.flatnonzero(~np.isnan(found.v_r[time]))
         goes_on = there.alive(torch.arange(right.num_states), time).numpy()
         assert len(known) == (goes_on & ~np.isnan(right.v_r[time])).sum()
-        np.testing.assert_array_equal(found.v_r[time, known], right.v_r[time, place[known]])
+        np.testing.assert_array_equal(found.v_r[time][known], right.v_r[time][place[known]])
         one = here.policies(torch.from_numpy(known), time)
         other = there.policies(torch.from_numpy(place[known]), time)
         torch.testing.assert_close(one.pi_r, other.pi_r, rtol=1e-12, atol=0)
@@ -157,7 +157,7 @@ def test_the_start_may_be_elsewhere_and_later() -> None:
     whole = run.inspection(InspectionScope())
     later = int(np.flatnonzero(np.isnan(whole.v_r[1]) & ~np.isnan(whole.v_r[2]))[0])
     found = run.inspection(InspectionScope(start=whole.rows[later], time=2))
-    assert found.v_r[0, 0] == whole.v_r[2, later]
+    assert found.v_r[0][0] == whole.v_r[2][later]
     assert found.first_time == 2
     for wanted, says in (
         (InspectionScope(start=whole.rows[later], time=1), "1 steps"),
@@ -289,7 +289,8 @@ def test_a_learned_run_is_inspected_with_its_exact_values(run_directory: Path) -
     assert off.mean() < 0.05
     exact = solved()
     place = np.array([exact.index(row) for row in found.rows])
-    values = inspect(exact, exact.params.theory, InspectionScope()).v_r[:, place]
+    whole = inspect(exact, exact.params.theory, InspectionScope())
+    values = all_times(whole.v_r)[:, place]
     np.testing.assert_allclose(found.right.v_r[known], values[known], rtol=1e-6)
 
 

@@ -106,6 +106,10 @@ def transitions_of(
 ) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " transition"]]:
     """Offsets of the pairs of some states, and which transitions of the graph are theirs."""
     joint = graph.spec.num_joint_actions
+    if len(chosen) == graph.num_states:
+        unexpanded = np.full((graph.num_states - graph.num_expanded) * joint, graph.offsets[-1])
+        offsets = np.concatenate([graph.offsets, unexpanded]).astype(np.int64)
+        return offsets, np.arange(offsets[-1])
     expanded = chosen < graph.num_expanded
     pairs = (np.where(expanded, chosen, 0)[:, None] * joint + np.arange(joint)).ravel()
     begin = graph.offsets[pairs].astype(np.int64)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int64
 
 from empo_core.errors import SolveError, WorldError
 from empo_exact.chain import SolvedLoop, visits_over_time
-from empo_exact.game import Floats
+from empo_exact.game import Floats, Values
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.reach import Mask, advance_mask
 from empo_exact.solution import Solution, StatePolicies
@@ -45,9 +46,13 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
     offsets, items = transitions_of(graph, chosen)
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
-    v_r, v_e, v_m = _values(solution, times, chosen)
+    places = solution.problem.places
     by_parameters = follows_parameters(solution)
     counted = solution.problem.theory.is_counted > 0
+
+    def values(read: Callable[[Values, Numbers], Floats]) -> _ByTime:
+        return _ByTime(solution, times, chosen, read)
+
     return Inspection(
         spec=solution.spec,
         theory=theory,
@@ -59,14 +64,14 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         code=graph.code[items],
         prob=graph.prob,
         duration=graph.duration,
-        achieved=solution.problem.game.achieved[chosen][:, solution.problem.places] > 0,
+        achieved=solution.problem.game.achieved[chosen][:, places] > 0,
         first_time=scope.time,
-        v_r=v_r,
-        v_e=v_e,
-        v_m=v_m if by_parameters else None,
+        v_r=values(lambda at, states: at.v_r[states]),
+        v_e=values(lambda at, states: at.v_e[states[:, None], places]),
+        v_m=values(lambda at, states: at.v_m[states[:, None], places]) if by_parameters else None,
         pi_h=None if by_parameters else _human_policies(solution, times, chosen),
         q_r=None if theory.rho == 1 else _robot_values(solution, times, chosen),
-        norm=None if theory.rho == 1 else _norms(solution, times, chosen),
+        norm=None if theory.rho == 1 else values(lambda at, states: at.norms[states, -1]),
         counts=None if counted.all() else tuple(counted.tolist()),
         closed_loop=SolvedLoop(solution),
     )
@@ -168,21 +173,6 @@ def _most_visited(
     return first(low)
 
 
-def _values(solution: Solution, times: list[int], chosen: Numbers) -> tuple[Floats, Floats, Floats]:
-    """V_r, V_h^e and V_h^m of some states at each time; NaN where they cannot be reached."""
-    goals = solution.problem.places
-    v_r = np.empty((len(times), len(chosen)))
-    v_e, v_m = (np.empty((len(times), len(chosen), len(goals))) for _ in range(2))
-    for i, time in enumerate(times):
-        values = solution.store.at(time)
-        within = int(np.searchsorted(chosen, len(values.v_r)))
-        here = chosen[:within]
-        v_r[i, :within], v_r[i, within:] = values.v_r[here], np.nan
-        v_e[i, :within], v_e[i, within:] = values.v_e[here[:, None], goals], np.nan
-        v_m[i, :within], v_m[i, within:] = values.v_m[here[:, None], goals], np.nan
-    return v_r, v_e, v_m
-
-
 def follows_parameters(solution: Solution) -> bool:
     """True where the scalar parameters alone say how humans act, without any habit."""
     problem, humans = solution.problem, solution.problem.humans
@@ -196,14 +186,34 @@ def follows_parameters(solution: Solution) -> bool:
     )
 
 
-def _norms(solution: Solution, times: list[int], chosen: Numbers) -> Floats:
-    """The norm of the highest order of the robots' cost; NaN where a state cannot be reached."""
-    norms = np.full((len(times), len(chosen)), np.nan)
-    for i, time in enumerate(times):
-        highest = solution.store.at(time).norms[:, -1]
-        within = int(np.searchsorted(chosen, len(highest)))
-        norms[i, :within] = highest[chosen[:within]]
-    return norms
+@dataclass(frozen=True)
+class _ByTime:
+    """Values of some states at each time, read when asked for.
+
+    Attributes:
+        solution: The solved world.
+        times: The times.
+        chosen: Numbers of the states, ascending.
+        read: The values of states, by number, from all values at a time.
+    """
+
+    solution: Solution
+    times: list[int]
+    chosen: Numbers
+    read: Callable[[Values, Numbers], Floats]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __getitem__(self, position: int) -> Floats:
+        """The values at a time; NaN where a state cannot be reached by then [state ...]."""
+        values = self.solution.store.at(self.times[position])
+        within = int(np.searchsorted(self.chosen, len(values.v_r)))
+        reached = self.read(values, self.chosen[:within])
+        if within == len(self.chosen):
+            return reached
+        padding = np.full((len(self.chosen) - within, *reached.shape[1:]), np.nan)
+        return np.concatenate([reached, padding])
 
 
 def _human_policies(solution: Solution, times: list[int], chosen: Numbers) -> Floats:

@@ -382,4 +382,8 @@ def _values(inspection: Inspection, times: Sequence[int], compact: bool) -> dict
     }
     places = [time - inspection.first_time for time in times]
     dtype = np.float32 if compact else np.float64
-    return {name: v[places].astype(dtype) for name, v in values.items() if v is not None}
+    return {
+        name: np.stack([by_time[place] for place in places]).astype(dtype)
+        for name, by_time in values.items()
+        if by_time is not None
+    }

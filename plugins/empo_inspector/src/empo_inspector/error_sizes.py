@@ -29,12 +29,15 @@ def histograms(inspection: Inspection, scope: InspectionScope) -> list[Histogram
         return []
     times = scope.kept_times(inspection.spec.horizon)
     positions = [time - inspection.first_time for time in times]
-    v_r, v_e = right.v_r[positions], right.v_e[positions]
+    v_r, v_e = (
+        np.stack([values[position] for position in positions])
+        for values in (inspection.v_r, inspection.v_e)
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = inspection.v_r[positions] / v_r - 1
+        relative = v_r / right.v_r[positions] - 1
     candidates = (
         _histogram("errors_of_v_r", relative),
-        _histogram("errors_of_v_e", inspection.v_e[positions] - v_e),
+        _histogram("errors_of_v_e", v_e - right.v_e[positions]),
     )
     return [histogram for histogram in candidates if histogram is not None]
 

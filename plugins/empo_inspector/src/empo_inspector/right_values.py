@@ -7,7 +7,7 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_inspector.decision import OneStep
-from empo_theory.inspection import Inspection
+from empo_theory.inspection import Inspection, all_times
 from empo_theory.parameters import TheoryParams
 from empo_worlds.row_table import RowTable
 
@@ -24,10 +24,11 @@ def compared(learned: Inspection, exact: Inspection) -> Inspection:
         ConfigError: if the run is learned itself, or about another problem.
     """
     _check_same(learned, exact)
-    time, state = np.nonzero(~np.isnan(exact.v_r))
+    v_r, v_e = all_times(exact.v_r), all_times(exact.v_e)
+    time, state = np.nonzero(~np.isnan(v_r))
     left = (exact.spec.horizon or 1) - exact.first_time - time
     place = RowTable.of(learned.rows).find(exact.rows[state])
-    return learned.with_right_values(place, left, exact.v_r[time, state], exact.v_e[time, state])
+    return learned.with_right_values(place, left, v_r[time, state], v_e[time, state])
 
 
 def _check_same(learned: Inspection, exact: Inspection) -> None:
@@ -61,7 +62,7 @@ def _difference_of_humans(learned: Inspection, exact: Inspection) -> float | Non
     assert learned.pi_h is not None
     step, worst = OneStep(exact), list[float]()
     place = RowTable.of(exact.rows).find(learned.rows)
-    for i, policies in enumerate(learned.pi_h):
+    for i, policies in enumerate(all_times(learned.pi_h)):
         time = learned.first_time + i
         common = np.flatnonzero((place >= 0) & ~np.isnan(policies[:, 0, 0]))[:MOST_COMPARED]
         states = torch.from_numpy(place[common].astype(np.int64))

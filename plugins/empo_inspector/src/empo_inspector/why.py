@@ -170,7 +170,7 @@ def find_reasons(
     else:
         costs_after = costs(step, state, time, policies, (first, second))
     at, norms = time - inspection.first_time, inspection.norm
-    v_r = float(inspection.v_r[at, state])
+    v_r = float(inspection.v_r[at][state])
     return Reasons(
         spec=inspection.spec,
         row=inspection.rows[state],
@@ -191,7 +191,7 @@ def find_reasons(
         theory=inspection.theory,
         v_r=v_r,
         bellman_remainder=float(step.bellman_remainder(here, time, policies)[0]),
-        norm=-v_r if norms is None else float(norms[at, state]),
+        norm=-v_r if norms is None else float(norms[at][state]),
         costs=costs_after,
     )
 
@@ -220,7 +220,7 @@ def _check(inspection: Inspection, step: OneStep, state: int, time: int) -> None
         )
     if not bool(step.alive(torch.tensor([state]), time)[0]):
         raise WorldError(f"the episode is over in state {inspection.number[state]} of {name}")
-    if np.isnan(inspection.v_r[time - inspection.first_time, state]):
+    if np.isnan(inspection.v_r[time - inspection.first_time][state]):
         raise WorldError(f"{name} cannot be in that state after {time} steps")
 
 

@@ -11,7 +11,13 @@ import torch
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.runs.directory import RESULTS
 from empo_testing.algorithm import fresh
-from empo_theory.inspection import NOT_KEPT, Inspectable, Inspection, InspectionScope
+from empo_theory.inspection import (
+    NOT_KEPT,
+    Inspectable,
+    Inspection,
+    InspectionScope,
+    all_times,
+)
 
 
 class InspectableTests:
@@ -82,25 +88,26 @@ class InspectableTests:
         self, inspection: Inspection, world: WorldModel
     ) -> None:
         saved, spec = inspection, inspection.spec
+        v_r, v_e = all_times(saved.v_r), all_times(saved.v_e)
         times = 1 if spec.horizon is None else spec.horizon
         shape = (times, saved.num_states)
-        assert saved.v_r.shape == shape
-        assert saved.v_e.shape == (*shape, len(spec.goals))
+        assert v_r.shape == shape
+        assert v_e.shape == (*shape, len(spec.goals))
         assert (saved.v_m is None) != (saved.pi_h is None)
         if saved.q_r is not None:
-            assert saved.q_r.shape == (*shape, spec.num_robot_actions)
+            assert all_times(saved.q_r).shape == (*shape, spec.num_robot_actions)
         goes_on = np.diff(saved.offsets[:: spec.num_joint_actions]) > 0
         source = np.repeat(np.arange(len(saved.offsets) - 1), np.diff(saved.offsets))
         source //= spec.num_joint_actions
-        is_known = ~np.isnan(saved.v_r) & goes_on
+        is_known = ~np.isnan(v_r) & goes_on
         assert is_known[0, np.flatnonzero(saved.number == 0)].all()
         for time in range(1 if spec.horizon is None else times - 1):
             later = is_known[time if spec.horizon is None else time + 1]
             follows = saved.successor[is_known[time][source]]
             follows = follows[follows != NOT_KEPT]
             assert later[follows[goes_on[follows]]].all(), "a state that follows has no value"
-        assert (saved.v_r[is_known] < 0).all()
-        assert ((saved.v_e[is_known] >= -1e-9) & (saved.v_e[is_known] <= 1 + 1e-6)).all()
+        assert (v_r[is_known] < 0).all()
+        assert ((v_e[is_known] >= -1e-9) & (v_e[is_known] <= 1 + 1e-6)).all()
 
     def test_a_limit_keeps_fewer_states_with_the_same_values(
         self, inspection: Inspection, algorithm: Algorithm, context: RunContext
@@ -109,8 +116,9 @@ class InspectableTests:
         part = algorithm.inspection(context, InspectionScope(max_bytes=1))
         assert 0 < part.num_states <= inspection.num_states
         place = [int(np.flatnonzero((inspection.rows == row).all(1))[0]) for row in part.rows]
-        both = ~np.isnan(part.v_r)
-        np.testing.assert_array_equal(part.v_r[both], inspection.v_r[:, place][both])
+        v_r, whole = all_times(part.v_r), all_times(inspection.v_r)
+        both = ~np.isnan(v_r)
+        np.testing.assert_array_equal(v_r[both], whole[:, place][both])
 
     def test_it_may_begin_elsewhere(
         self, inspection: Inspection, algorithm: Algorithm, context: RunContext, tolerance: float
@@ -122,6 +130,6 @@ class InspectableTests:
         scope = InspectionScope(start=inspection.rows[state], time=time)
         elsewhere = algorithm.inspection(context, scope)
         here = int(np.flatnonzero((elsewhere.rows == inspection.rows[state]).all(1))[0])
-        value = inspection.v_r[time, state]
-        assert abs(elsewhere.v_r[0, here] - value) <= tolerance * abs(value)
+        value = inspection.v_r[time][state]
+        assert abs(elsewhere.v_r[0][here] - value) <= tolerance * abs(value)
         assert elsewhere.first_time == time

@@ -24,6 +24,8 @@ from empo_theory.parameters import CompleteTheory
 
 log = logging.getLogger(__name__)
 
+Floats = Float64[np.ndarray, "..."]
+
 NOT_KEPT = -1
 """Successor that an inspection left out."""
 PAGE_BYTES = 20_000_000
@@ -72,6 +74,21 @@ class InspectionScope:
         """Bytes in which so many values of a state are kept."""
         size = 4 if self.compact else 8
         return size * numbers * len(self.kept_times(horizon))
+
+
+class ByTime(Protocol):
+    """Numbers of states at each time; an array ``[time state ...]``, or one read when asked for."""
+
+    def __len__(self) -> int:
+        """Number of times."""
+
+    def __getitem__(self, position: int, /) -> Floats:
+        """The numbers at a time, by its position [state ...]."""
+
+
+def all_times(numbers: ByTime) -> Floats:
+    """The numbers of states at all times [time state ...]."""
+    return np.stack([numbers[position] for position in range(len(numbers))])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,12 +190,12 @@ class Inspection:
     duration: Float64[np.ndarray, " code"]
     achieved: Bool[np.ndarray, "state goal"]
     first_time: int
-    v_r: Float64[np.ndarray, "time state"]
-    v_e: Float64[np.ndarray, "time state goal"]
-    v_m: Float64[np.ndarray, "time state goal"] | None
-    pi_h: Float64[np.ndarray, "time state goal action"] | None
-    q_r: Float64[np.ndarray, "time state robot_action"] | None = None
-    norm: Float64[np.ndarray, "time state"] | None = None
+    v_r: ByTime
+    v_e: ByTime
+    v_m: ByTime | None
+    pi_h: ByTime | None
+    q_r: ByTime | None = None
+    norm: ByTime | None = None
     x_h_floor: float = 0.0
     counts: tuple[bool, ...] | None = None
     right: RightValues | None = None
@@ -212,7 +229,8 @@ class Inspection:
         """
         time = (self.spec.horizon or 1) - steps_left - self.first_time
         fits = (place >= 0) & (time >= 0)
-        right_r, right_e = np.full_like(self.v_r, np.nan), np.full_like(self.v_e, np.nan)
+        right_r = np.full((len(self.v_r), self.num_states), np.nan)
+        right_e = np.full((*right_r.shape, len(self.spec.goals)), np.nan)
         right_r[time[fits], place[fits]] = v_r[fits]
         right_e[time[fits], place[fits]] = v_e[fits]
         return replace(self, right=RightValues(v_r=right_r, v_e=right_e))
