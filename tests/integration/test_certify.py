@@ -373,7 +373,7 @@ def test_humans_that_are_not_known_are_named(certified: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--min-power", 40], 3, "See docs/explanation/bounds.md"),
+        (["--min-power", 40], 3, "See docs/how-to/certify_a_policy.md"),
         (["--min-power", 40], 3, "X_h is at least 40 (min_power), but that of human 1"),
         (["--human-prior", "nonsense"], 2, "No human_prior named 'nonsense'"),
         (["--human-prior", "greedy-distance"], 2, "greedy-distance"),

@@ -55,10 +55,10 @@ PAGES = [
 LINKED = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("examples/plugins/*/README.md"))]
 # Pages whose commands take long and are tested elsewhere; `nox -s docs` follows them, too.
 SLOW = {
-    "docs/explanation/bounds.md",
     "docs/explanation/reductions.md",
     "docs/gallery.md",
     "docs/how-to/callbacks.md",
+    "docs/how-to/certify_a_policy.md",
     "docs/how-to/compare_beta_r.md",
     "docs/how-to/compare_runs.md",
     "docs/how-to/custom_network.md",

@@ -107,7 +107,7 @@ def certify_run(
 class CertificateError(SolveError):
     """A policy makes no sense in the world, an assumption is wrong, or there is no room."""
 
-    page = "explanation/bounds.md"
+    page = "how-to/certify_a_policy.md"
 
 
 def _certified(
