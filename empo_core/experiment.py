@@ -11,7 +11,14 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
-from empo_core.components import build, build_algorithm, build_world, exits_of_components
+from empo_core.components import (
+    build,
+    build_algorithm,
+    build_callbacks,
+    build_world,
+    exits_of_components,
+    require_loadable,
+)
 from empo_core.config import RunConfig, TrackerRef, installed
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError, EmpoError
@@ -261,6 +268,7 @@ class Experiment:
             )
         with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
+            require_loadable(config, registry)
             inputs = Inputs(config)
             seed_everything(config.seed)
             experiment = cls(config, registry, environment, callbacks, lr_schedule)
@@ -450,8 +458,9 @@ class Experiment:
 
     def _build_callbacks(self) -> None:
         """Put the callbacks of the config before those of the caller."""
-        named = [build(ref, registry=self._registry) for ref in self.config.callbacks]
-        self._callbacks = [*named, *self._callbacks]
+        self._callbacks = build_callbacks(
+            self.config, self.algorithm, self._registry, self._callbacks
+        )
 
     def _identity(self) -> dict[str, JsonValue] | None:
         """The identity of the world, as the inputs' manifest of rank 0 has it."""

@@ -228,13 +228,13 @@ class RunConfig(Config):
         description="Folder that receives the run's own directory.",
     )
 
-    @field_validator("trackers")
+    @field_validator("trackers", "callbacks")
     @classmethod
-    def _differ(cls, trackers: list[TrackerRef]) -> list[TrackerRef]:
-        for place, tracker in enumerate(trackers):
-            if tracker in trackers[:place]:
-                raise ValueError(f"{tracker.name!r} is there twice; remove one of the two")
-        return trackers
+    def _differ(cls, refs: list[ComponentRef]) -> list[ComponentRef]:
+        for place, ref in enumerate(refs):
+            if ref in refs[:place]:
+                raise ValueError(f"{ref.name!r} is there twice; remove one of the two")
+        return refs
 
     @model_validator(mode="before")
     @classmethod

@@ -253,6 +253,20 @@ class Algorithm(ABC):
             "began with; leave them out, or start a new run"
         )
 
+    def require_evaluations(self, watcher: str) -> None:
+        """Refuse params by which a run is not evaluated while it learns.
+
+        Args:
+            watcher: What needs evaluations, e.g. ``"callback EarlyStopping"``.
+
+        Raises:
+            ConfigError: if there are no evaluations; by default there are none.
+        """
+        raise ConfigError(
+            f"callbacks: {watcher} watches evaluations while the run learns, and "
+            f"{type(self).__name__} makes none; drop the callback"
+        )
+
     def reopen(self, context: RunContext) -> Result | None:
         """The whole result of the finished run in ``context.directory``.
 
