@@ -363,6 +363,11 @@ def existing_run(path: str | Path) -> Path:
             device.
     """
     directory = Path(path).resolve()
+    if not directory.exists():
+        raise ConfigError(
+            f"{path}: does not exist, so it is no run directory; give one that 'empo run' printed, "
+            "e.g. runs/2026-01-31-trivial-exact-0"
+        )
     if not (directory / CONFIG).is_file():
         raise ConfigError(f"{path}: is not a run directory: it has no {CONFIG}")
     refuse_strange_files(directory)

@@ -447,7 +447,7 @@ def _is_short_without_sizes(data: dict[str, Any]) -> bool:
         "experience": {"batch_size"},
     }
     has_sizes = any(keys & _given(data.get(name)) for name, keys in sizes.items())
-    is_short = isinstance(total, int) and total < SHORT
+    is_short = isinstance(total, int | float) and total < SHORT
     return is_short and not has_sizes and data.get("collection") is None
 
 
