@@ -91,7 +91,7 @@ def build_algorithm(
     algorithm: Algorithm = build(config.algorithm, registry=registry)
     if environment is not None and not algorithm.takes_environment:
         raise ConfigError(
-            f"environment=...: algorithm {config.algorithm.name!r} does not act in an environment "
+            f"env=...: algorithm {config.algorithm.name!r} does not act in an environment "
             "of the caller's; see takes_environment in docs/reference/protocols.md"
         )
     if (config.callbacks or callbacks) and not algorithm.is_learner:

@@ -85,7 +85,6 @@ def run(
     registry: Registry | None = None,
     watchers: Sequence[Tracker] = (),
     env: Callable[[], object] | str | None = None,
-    environment: Callable[[], object] | str | None = None,
     callbacks: Sequence[Callback | str | Mapping[str, object]] = (),
     lr_schedule: Schedule | None = None,
     **params: object,
@@ -99,7 +98,6 @@ def run(
         watchers: As for ``Experiment.start``.
         env: A class of environments, or a function that makes one, as for ``Experiment``; or
             the name of one.
-        environment: The long name of ``env``.
         callbacks: As for ``Experiment.start``; with the name of an algorithm also names of
             components, or ``{"name": ..., "params": {...}}``.
         lr_schedule: As for ``Experiment``.
@@ -110,21 +108,20 @@ def run(
         ConfigError: if the config is not valid, with one located line per problem.
         EmpoError: as for ``Experiment.start``.
     """
-    if env is not None and environment is not None:
-        raise ConfigError("env, environment: are two names of one argument; give one")
-    environment = env if environment is None else environment
+    if callable(params.get("environment")) or (env is not None and "environment" in params):
+        raise ConfigError("environment=...: write env=..., the one name of this argument")
     registry = registry or installed()
     is_name = isinstance(config, str) and config in registry.names("algorithm")
     if is_name and not Path(str(config)).is_file():
-        if isinstance(environment, str):
-            params["environment"], environment = environment, None
+        if isinstance(env, str):
+            params["environment"], env = env, None
         keys = {key: params.pop(key) for key in RunConfig.model_fields.keys() & params.keys()}
         named = [item for item in callbacks if isinstance(item, str | Mapping)]
         callbacks = [item for item in callbacks if not isinstance(item, str | Mapping)]
         keys |= {"callbacks": named} if named else {}
         config = {**keys, "algorithm": {"name": config, "params": params}}
-    elif params or isinstance(environment, str):
-        names = ", ".join([*params, *["env"] * isinstance(environment, str)])
+    elif params or isinstance(env, str):
+        names = ", ".join([*params, *["env"] * isinstance(env, str)])
         raise ConfigError(f"{names}: goes with the name of an algorithm; write it into the config")
     if not isinstance(config, RunConfig):
         config = load_config(config, overrides, registry)
@@ -134,7 +131,7 @@ def run(
         config,
         registry=registry,
         watchers=watchers,
-        environment=environment,
+        env=env,
         callbacks=_checked(callbacks),
         lr_schedule=lr_schedule,
     ).result
@@ -151,11 +148,11 @@ def _require_callable(environment: object) -> None:
     kind = type(environment).__name__
     if hasattr(environment, "step"):
         raise ConfigError(
-            f"environment=...: is an object of class {kind}, and a run makes copies itself; "
+            f"env=...: is an object of class {kind}, and a run makes copies itself; "
             f"give the class ({kind}), or a function that makes one, e.g. lambda: {kind}(...)"
         )
     raise ConfigError(
-        f"environment=...: is {environment!r:.100}; give a class of environments, e.g. one that "
+        f"env=...: is {environment!r:.100}; give a class of environments, e.g. one that "
         "derives from gymnasium.Env, or a function that makes one"
     )
 
@@ -195,7 +192,7 @@ class Experiment:
         self,
         config: RunConfig,
         registry: Registry | None = None,
-        environment: Callable[[], object] | None = None,
+        env: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
         lr_schedule: Schedule | None = None,
     ) -> None:
@@ -204,7 +201,7 @@ class Experiment:
         Args:
             config: The config.
             registry: The components that the config may name; default: the installed ones.
-            environment: A class of environments, or a function that makes one, for algorithms that
+            env: A class of environments, or a function that makes one, for algorithms that
                 act in one which no installed component provides; it must be picklable where other
                 processes need it.
             callbacks: Of the learner, after those of the config.
@@ -217,16 +214,14 @@ class Experiment:
         self.config = config
         self.seconds = 0.0
         self._registry = registry or installed()
-        _require_callable(environment)
-        self._environment, self._callbacks = environment, _checked(callbacks)
+        _require_callable(env)
+        self._environment, self._callbacks = env, _checked(callbacks)
         self._lr_schedule = lr_schedule
         self._since = time.monotonic()
         packages = {offer.component.package for offer in self._registry.offers}
         self._warnings = LoggedWarnings({"empo_core", *packages})
         self._world = build_world(config, self._registry)
-        self.algorithm = build_algorithm(
-            config, self._registry, environment, callbacks, lr_schedule
-        )
+        self.algorithm = build_algorithm(config, self._registry, env, callbacks, lr_schedule)
 
     @classmethod
     def start(
@@ -235,7 +230,7 @@ class Experiment:
         *,
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
-        environment: Callable[[], object] | None = None,
+        env: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
         lr_schedule: Schedule | None = None,
         terminal: bool | None = None,
@@ -250,7 +245,7 @@ class Experiment:
             config: What to do, e.g. from ``load_config``.
             registry: As for ``Experiment``.
             watchers: Trackers besides those of the config.
-            environment: As for ``Experiment``.
+            env: As for ``Experiment``.
             callbacks: As for ``Experiment``.
             lr_schedule: As for ``Experiment``.
             terminal: Whether trackers for terminals watch: True adds those that plugins offer,
@@ -264,21 +259,21 @@ class Experiment:
         registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
             return cls._resume(
-                unfinished, (), registry, watchers, environment, callbacks, lr_schedule, terminal
+                unfinished, (), registry, watchers, env, callbacks, lr_schedule, terminal
             )
         with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
             require_loadable(config, registry)
             inputs = Inputs(config)
             seed_everything(config.seed)
-            experiment = cls(config, registry, environment, callbacks, lr_schedule)
+            experiment = cls(config, registry, env, callbacks, lr_schedule)
             trackers = experiment._trackers(watchers, terminal)
             experiment._build_callbacks()
             if place is None and not process_rank():
                 warn_of_silent_end(config.runs)
             # Only now, so that a config that cannot be built leaves nothing.
             with RunDirectory.create(
-                config, registry, place, inputs=inputs, world=experiment._identity()
+                config, registry, place, inputs=inputs, world=experiment._identity(), env=env
             ) as directory:
                 if not process_rank():
                     experiment._read_copies(inputs, directory.path)
@@ -293,7 +288,7 @@ class Experiment:
         *,
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
-        environment: Callable[[], object] | None = None,
+        env: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
         lr_schedule: Schedule | None = None,
         terminal: bool | None = None,
@@ -306,7 +301,7 @@ class Experiment:
                 has finished; which ones, the algorithm says.
             registry: As for ``start``, like what follows.
             watchers: Trackers besides those of the config.
-            environment: Makes an environment.
+            env: Makes an environment.
             callbacks: Those that the run began with, so that it goes on as it would have.
             lr_schedule: That with which the run began, if any.
             terminal: As for ``start``.
@@ -323,7 +318,7 @@ class Experiment:
             overrides,
             registry,
             watchers,
-            environment,
+            env,
             callbacks,
             lr_schedule,
             terminal,
@@ -336,7 +331,7 @@ class Experiment:
         overrides: Sequence[str],
         registry: Registry,
         watchers: Sequence[Tracker],
-        environment: Callable[[], object] | None,
+        env: Callable[[], object] | None,
         callbacks: Sequence[Callback],
         lr_schedule: Schedule | None,
         terminal: bool | None,
@@ -349,7 +344,7 @@ class Experiment:
             with Termination() as termination, exits_of_components(config, registry):
                 config = checked_inputs(config, directory.source)
                 seed_everything(config.seed)
-                experiment = cls(config, registry, environment, callbacks, lr_schedule)
+                experiment = cls(config, registry, env, callbacks, lr_schedule)
                 experiment._require_world_of(directory.source)
                 if changes:
                     experiment.algorithm.require_extendable(changes)
@@ -372,14 +367,14 @@ class Experiment:
         path: str | Path,
         *,
         registry: Registry | None = None,
-        environment: Callable[[], object] | None = None,
+        env: Callable[[], object] | None = None,
     ) -> Experiment:
         """Open the run in a directory, without running anything.
 
         Args:
             path: The run directory.
             registry: As for ``Experiment``.
-            environment: As for ``Experiment``.
+            env: As for ``Experiment``.
 
         Raises:
             ConfigError: if the path is no run directory, or its config cannot be used here.
@@ -387,7 +382,7 @@ class Experiment:
         """
         directory = existing_run(path)
         config = load_config(directory / CONFIG, registry=registry)
-        experiment = cls(checked_inputs(config, directory), registry, environment)
+        experiment = cls(checked_inputs(config, directory), registry, env)
         experiment._require_world_of(directory)
         experiment.context = experiment._context(directory, TrackerGroup([]), resume=True)
         return experiment

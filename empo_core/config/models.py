@@ -42,7 +42,6 @@ from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry
 from empo_core.suggestions import nearest
 
-
 _EXACT = 2**53
 """Up to which floats are whole numbers without gaps."""
 

@@ -119,11 +119,8 @@ def test_a_whole_number_may_be_written_with_an_exponent(tmp_path: Path) -> None:
 
 
 def test_a_class_as_a_component_is_answered_with_plugins() -> None:
-    with pytest.raises(ConfigError, match="policy.network: Own .*--kind policy_network"):
-
-        class Own: ...
-
-        run("rollout", total_steps=1, policy={"network": Own})
+    with pytest.raises(ConfigError, match=r"policy\.network: Path .*--kind policy_network"):
+        run("rollout", total_steps=1, policy={"network": Path})
 
 
 @pytest.mark.parametrize("override", ["algorithm.zzz=5", "trackers.0.evry=1"])

@@ -97,16 +97,15 @@ def line_of(mark: str) -> int:
 
 
 @pytest.mark.parametrize("env", [Walk, lambda: Walk(), partial(Walk, "")])
-@pytest.mark.parametrize("key", ["env", "environment"])
-def test_a_class_or_function_is_all_that_it_takes(
-    tmp_path: Path, env: Callable[[], Any], key: str
-) -> None:
-    result: Any = run("rollout", runs=str(tmp_path), **{key: env}, **SMALL)
+def test_a_class_or_function_is_all_that_it_takes(tmp_path: Path, env: Callable[[], Any]) -> None:
+    result: Any = run("rollout", runs=str(tmp_path), env=env, **SMALL)
     assert result.record.steps == 64
+    if env is Walk:
+        assert "-rollout-Walk-" in result.directory.name
 
 
 def test_latent_takes_a_class_as_well(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^environment=.*choices"):  # It needs numbers.
+    with pytest.raises(ConfigError, match=r"^env=.*choices"):  # It needs numbers.
         run("latent", env=Walk, total_steps=10, runs=str(tmp_path))
 
 
@@ -158,11 +157,12 @@ class NoSpaces(gymnasium.Env[Any, Any]):
     ],
 )
 def test_what_makes_no_environment_is_refused(tmp_path: Path, env: Any, problem: str) -> None:
-    with pytest.raises(ConfigError, match=rf"environment.*{problem}"):
+    with pytest.raises(ConfigError, match=rf"env.*{problem}"):
         run("rollout", env=env, runs=str(tmp_path), **SMALL)
     assert not list(tmp_path.iterdir())
 
 
-def test_one_argument_has_one_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^env, environment:"):
-        run("rollout", env=Walk, environment=Walk, runs=str(tmp_path), **SMALL)
+@pytest.mark.parametrize("names", [{"environment": Walk}, {"env": Walk, "environment": "x"}])
+def test_one_argument_has_one_name(tmp_path: Path, names: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^environment=\.\.\."):
+        run("rollout", runs=str(tmp_path), **names, **SMALL)
