@@ -51,7 +51,7 @@ from empo_core.runs.directory import (
     resolved,
     warn_of_silent_end,
 )
-from empo_core.runs.environment import peak_memory_bytes
+from empo_core.runs.environment import missing_plugins, peak_memory_bytes
 from empo_core.runs.extension import Changes, extended
 from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
@@ -108,8 +108,12 @@ def run(
         ConfigError: if the config is not valid, with one located line per problem.
         EmpoError: as for ``Experiment.start``.
     """
-    if callable(params.get("environment")) or (env is not None and "environment" in params):
-        raise ConfigError("environment=...: write env=..., the one name of this argument")
+    if env is not None and "environment" in params:
+        raise ConfigError("environment=...: env=... says it already; drop one of them")
+    if callable(maker := params.get("environment")):
+        log.warning("environment=... of run is env=... now, and will be refused one day")
+        env = maker
+        del params["environment"]
     registry = registry or installed()
     is_name = isinstance(config, str) and config in registry.names("algorithm")
     if is_name and not Path(str(config)).is_file():
@@ -135,6 +139,25 @@ def run(
         callbacks=_checked(callbacks),
         lr_schedule=lr_schedule,
     ).result
+
+
+def _config_of(directory: Path, registry: Registry) -> RunConfig:
+    """The config of a run.
+
+    Raises:
+        ConfigError: if the config is not valid here, e.g. since a plugin is missing that the run
+            had, which is named then.
+    """
+    try:
+        return load_config(directory / CONFIG, registry=registry)
+    except ConfigError as error:
+        missing = missing_plugins(directory / ENVIRONMENT, registry)
+        if not missing:
+            raise
+        raise ConfigError(
+            f"{error}\nthe run had plugins that are not installed here: {', '.join(missing)}; "
+            "install them"
+        ) from error
 
 
 def _require_callable(environment: object) -> None:
@@ -337,7 +360,7 @@ class Experiment:
         terminal: bool | None,
     ) -> Experiment:
         with directory:
-            config = load_config(directory.source / CONFIG, registry=registry)
+            config = _config_of(directory.source, registry)
             changes: Changes = {}
             if overrides:
                 config, changes = extended(config, directory.source, overrides, registry)
@@ -381,7 +404,7 @@ class Experiment:
             StorageError: if an input of the run is missing or was changed.
         """
         directory = existing_run(path)
-        config = load_config(directory / CONFIG, registry=registry)
+        config = _config_of(directory, registry or installed())
         experiment = cls(checked_inputs(config, directory), registry, env)
         experiment._require_world_of(directory)
         experiment.context = experiment._context(directory, TrackerGroup([]), resume=True)

@@ -162,7 +162,9 @@ def test_what_makes_no_environment_is_refused(tmp_path: Path, env: Any, problem:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("names", [{"environment": Walk}, {"env": Walk, "environment": "x"}])
-def test_one_argument_has_one_name(tmp_path: Path, names: dict[str, Any]) -> None:
+def test_one_argument_has_one_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ConfigError, match=r"^environment=\.\.\."):
-        run("rollout", runs=str(tmp_path), **names, **SMALL)
+        run("rollout", runs=str(tmp_path), env=Walk, environment="x", **SMALL)
+    result: Any = run("rollout", runs=str(tmp_path), environment=Walk, **SMALL)
+    assert result.record.steps == 64
+    assert "env=..." in caplog.text
