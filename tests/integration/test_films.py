@@ -145,6 +145,8 @@ def test_environments_made_in_python_are_filmed(tmp_path: Path) -> None:
     directory = Experiment.start(config, env=make).directory
     (_, film) = evaluate_run(directory, episodes=1, is_filmed=True, env=make).files
     assert film.name == "make_policy_return_5.0.gif"
+    (_, film) = evaluate_run(directory, episodes=1, is_filmed=True, max_steps=2, env=make).files
+    assert film.name == "make_policy_return_2.0.gif"
     with pytest.raises(ConfigError, match="has None"):
         evaluate_run(directory, episodes=1, is_filmed=True, env=Lights)
 

@@ -15,6 +15,7 @@ from pettingzoo import ParallelEnv
 
 from empo_core import run
 from empo_core.errors import CollectError, ConfigError
+from empo_learning.evaluation import evaluate_run
 
 SMALL: dict[str, Any] = {
     "total_steps": 64,
@@ -102,6 +103,22 @@ def test_a_class_or_function_is_all_that_it_takes(tmp_path: Path, env: Callable[
     assert result.record.steps == 64
     if env is Walk:
         assert "-rollout-Walk-" in result.directory.name
+
+
+class Hall(Walk):
+    """A walk of one step, which succeeds."""
+
+    def step(self, action: Any) -> Any:
+        rows, reward, _, _, info = super().step(action)
+        return rows, reward, True, False, {**info, "success": True}
+
+
+def test_successes_are_in_the_summary_and_the_table(tmp_path: Path) -> None:
+    reporting = {"reporting": {"evaluation_episodes": 2}}
+    result: Any = run("rollout", runs=str(tmp_path), env=Hall, **{**SMALL, **reporting})
+    assert result.summary()["evaluation"]["success"] == 1
+    evaluation: Any = evaluate_run(result.directory, episodes=2, env=Hall).evaluation
+    assert [group.success for group in evaluation.groups] == [1]
 
 
 def test_latent_takes_a_class_as_well(tmp_path: Path) -> None:

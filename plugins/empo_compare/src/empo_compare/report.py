@@ -53,7 +53,10 @@ def tables(comparison: Comparison) -> Iterator[Table]:
         "Results",
         ("key", *names),
         [
-            (_named(key, humans), *(_with_interval(*values[name][:2]) if name in values else "" for name in names))
+            (
+                _named(key, humans),
+                *(_with_interval(*values[name][:2]) if name in values else "" for name in names),
+            )
             for key, values in comparison.results.items()
         ],
     )

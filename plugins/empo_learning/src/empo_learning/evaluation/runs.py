@@ -151,7 +151,7 @@ def evaluate_run(
             number = 1 if is_filmed else policies.unasked_films
         try:
             if number and policies.films:
-                files += policies.film(directory, episodes=number, seed=seed)
+                files += policies.film(directory, episodes=number, seed=seed, max_steps=max_steps)
         except ConfigError as error:
             if is_asked:
                 raise
