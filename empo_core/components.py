@@ -14,7 +14,14 @@ from empo_core import protocols
 from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.errors import blamed
 from empo_core.config.models import references
-from empo_core.errors import ConfigError, PluginLoadError, exit_error, exits_are_errors, is_exit
+from empo_core.errors import (
+    ConfigError,
+    PluginLoadError,
+    exit_error,
+    exits_are_errors,
+    is_exit,
+    written_at,
+)
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Offer, Registry
 from empo_core.protocols import Algorithm, Callback, Schedule, WorldModel
@@ -84,7 +91,7 @@ def build_algorithm(
     algorithm: Algorithm = build(config.algorithm, registry=registry)
     if environment is not None and not algorithm.takes_environment:
         raise ConfigError(
-            f"environment=...: algorithm {config.algorithm.name!r} does not act in an environment "
+            f"env=...: algorithm {config.algorithm.name!r} does not act in an environment "
             "of the caller's; see takes_environment in docs/reference/protocols.md"
         )
     if (config.callbacks or callbacks) and not algorithm.is_learner:
@@ -94,6 +101,42 @@ def build_algorithm(
             f"lr_schedule=...: algorithm {config.algorithm.name!r} has no learning rate; drop it"
         )
     return algorithm
+
+
+def build_callbacks(
+    config: RunConfig,
+    algorithm: Algorithm,
+    registry: Registry | None = None,
+    of_caller: Sequence[Callback] = (),
+) -> list[Callback]:
+    """The callbacks of the config, and behind them those of the caller.
+
+    Raises:
+        ConfigError: if a hook takes other arguments than it is called with, or a callback watches
+            evaluations and the run has none while it learns.
+    """
+    named: list[Callback] = [build(ref, registry=registry) for ref in config.callbacks]
+    for place, item in enumerate(of_caller):
+        label = f"callbacks.{place}: is a {type(item).__name__}, which"
+        if (problem := _misfit(label, item, Callback)) is not None:
+            raise ConfigError(problem)
+    callbacks = [*named, *of_caller]
+    for callback in callbacks:
+        if callback.needs_evaluations:
+            algorithm.require_evaluations(f"callback {type(callback).__name__}")
+    return callbacks
+
+
+def require_loadable(config: RunConfig, registry: Registry | None = None) -> None:
+    """Import all components that a config names, without building them.
+
+    Raises:
+        PluginLoadError: if the code of one does not import.
+    """
+    registry = registry or installed()
+    for _, ref in references(config):
+        with blamed(ref):
+            registry.offer(ref.kind, ref.name).component.load()
 
 
 @contextlib.contextmanager
@@ -163,20 +206,28 @@ def _check_component(offer: Offer, component: object) -> None:
             f"{label} does not derive from empo_core.protocols.{protocol.__name__}; make that its "
             "base class"
         )
+    if (problem := _misfit(label, component, protocol)) is not None:
+        raise PluginLoadError(problem)
+
+
+def _misfit(label: str, component: object, protocol: type) -> str | None:
+    """What an object lacks to be of its kind, with file and line; None: nothing."""
     for name, expected in _members(protocol):
         if isinstance(getattr(type(component), name, None), property):
             continue  # What it returns, or raises, is another matter.
         if not hasattr(component, name):
             part = f"attribute {name!r}" if expected is None else f"method {name}{expected}"
-            raise PluginLoadError(f"{label} has no {part}, as every {protocol.__name__} has")
+            return f"{label} has no {part}, as every {protocol.__name__} has"
         member = getattr(component, name)
         signature = _signature(member) if callable(member) else None
         if expected is None or (callable(member) and _accepts(signature, expected)):
             continue
         actual = signature if signature is not None else f" = {member!r}"
-        raise PluginLoadError(
+        return (
             f"{label} has {name}{actual} where every {protocol.__name__} has {name}{expected}"
+            f"{written_at(member)}"
         )
+    return None
 
 
 def _label(offer: Offer) -> str:

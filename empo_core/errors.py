@@ -5,10 +5,12 @@ A component that calls ``sys.exit`` is an error of the run, never the exit code 
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import ClassVar
 
 
@@ -145,6 +147,21 @@ def place_in(error: BaseException, component: object) -> str:
     frames = [*traceback.extract_tb(error.__traceback__)]
     frames = [frame for frame in frames if frame.filename == file] or frames[-1:]
     return f"{module.partition('.')[0]}, {frames[-1].filename}:{frames[-1].lineno}"
+
+
+def written_at(component: object) -> str:
+    """File and line of a function, or of an object's class: `` (file:line)``; empty: not known."""
+    if isinstance(component, partial):
+        component = component.func
+    elif not inspect.isroutine(component):
+        component = vars(type(component)).get("__call__", type(component))
+    try:
+        if isinstance(component, type):
+            return f" ({inspect.getsourcefile(component)}:{inspect.getsourcelines(component)[1]})"
+        code = inspect.unwrap(component).__code__  # type: ignore[arg-type]
+    except (AttributeError, TypeError, OSError, ValueError):
+        return ""
+    return f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 def failure(error: BaseException, component: object, hook: str) -> str:

@@ -11,7 +11,14 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
-from empo_core.components import build, build_algorithm, build_world, exits_of_components
+from empo_core.components import (
+    build,
+    build_algorithm,
+    build_callbacks,
+    build_world,
+    exits_of_components,
+    require_loadable,
+)
 from empo_core.config import RunConfig, TrackerRef, installed
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError, EmpoError
@@ -44,7 +51,7 @@ from empo_core.runs.directory import (
     resolved,
     warn_of_silent_end,
 )
-from empo_core.runs.environment import peak_memory_bytes
+from empo_core.runs.environment import missing_plugins, peak_memory_bytes
 from empo_core.runs.extension import Changes, extended
 from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
@@ -78,7 +85,6 @@ def run(
     registry: Registry | None = None,
     watchers: Sequence[Tracker] = (),
     env: Callable[[], object] | str | None = None,
-    environment: Callable[[], object] | str | None = None,
     callbacks: Sequence[Callback | str | Mapping[str, object]] = (),
     lr_schedule: Schedule | None = None,
     **params: object,
@@ -92,7 +98,6 @@ def run(
         watchers: As for ``Experiment.start``.
         env: A class of environments, or a function that makes one, as for ``Experiment``; or
             the name of one.
-        environment: The long name of ``env``.
         callbacks: As for ``Experiment.start``; with the name of an algorithm also names of
             components, or ``{"name": ..., "params": {...}}``.
         lr_schedule: As for ``Experiment``.
@@ -103,21 +108,24 @@ def run(
         ConfigError: if the config is not valid, with one located line per problem.
         EmpoError: as for ``Experiment.start``.
     """
-    if env is not None and environment is not None:
-        raise ConfigError("env, environment: are two names of one argument; give one")
-    environment = env if environment is None else environment
+    if env is not None and "environment" in params:
+        raise ConfigError("environment=...: env=... says it already; drop one of them")
+    if callable(maker := params.get("environment")):
+        log.warning("environment=... of run is env=... now, and will be refused one day")
+        env = maker
+        del params["environment"]
     registry = registry or installed()
     is_name = isinstance(config, str) and config in registry.names("algorithm")
     if is_name and not Path(str(config)).is_file():
-        if isinstance(environment, str):
-            params["environment"], environment = environment, None
+        if isinstance(env, str):
+            params["environment"], env = env, None
         keys = {key: params.pop(key) for key in RunConfig.model_fields.keys() & params.keys()}
         named = [item for item in callbacks if isinstance(item, str | Mapping)]
         callbacks = [item for item in callbacks if not isinstance(item, str | Mapping)]
         keys |= {"callbacks": named} if named else {}
         config = {**keys, "algorithm": {"name": config, "params": params}}
-    elif params or isinstance(environment, str):
-        names = ", ".join([*params, *["env"] * isinstance(environment, str)])
+    elif params or isinstance(env, str):
+        names = ", ".join([*params, *["env"] * isinstance(env, str)])
         raise ConfigError(f"{names}: goes with the name of an algorithm; write it into the config")
     if not isinstance(config, RunConfig):
         config = load_config(config, overrides, registry)
@@ -127,10 +135,29 @@ def run(
         config,
         registry=registry,
         watchers=watchers,
-        environment=environment,
+        env=env,
         callbacks=_checked(callbacks),
         lr_schedule=lr_schedule,
     ).result
+
+
+def _config_of(directory: Path, registry: Registry) -> RunConfig:
+    """The config of a run.
+
+    Raises:
+        ConfigError: if the config is not valid here, e.g. since a plugin is missing that the run
+            had, which is named then.
+    """
+    try:
+        return load_config(directory / CONFIG, registry=registry)
+    except ConfigError as error:
+        missing = missing_plugins(directory / ENVIRONMENT, registry)
+        if not missing:
+            raise
+        raise ConfigError(
+            f"{error}\nthe run had plugins that are not installed here: {', '.join(missing)}; "
+            "install them"
+        ) from error
 
 
 def _require_callable(environment: object) -> None:
@@ -144,11 +171,11 @@ def _require_callable(environment: object) -> None:
     kind = type(environment).__name__
     if hasattr(environment, "step"):
         raise ConfigError(
-            f"environment=...: is an object of class {kind}, and a run makes copies itself; "
+            f"env=...: is an object of class {kind}, and a run makes copies itself; "
             f"give the class ({kind}), or a function that makes one, e.g. lambda: {kind}(...)"
         )
     raise ConfigError(
-        f"environment=...: is {environment!r:.100}; give a class of environments, e.g. one that "
+        f"env=...: is {environment!r:.100}; give a class of environments, e.g. one that "
         "derives from gymnasium.Env, or a function that makes one"
     )
 
@@ -188,7 +215,7 @@ class Experiment:
         self,
         config: RunConfig,
         registry: Registry | None = None,
-        environment: Callable[[], object] | None = None,
+        env: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
         lr_schedule: Schedule | None = None,
     ) -> None:
@@ -197,7 +224,7 @@ class Experiment:
         Args:
             config: The config.
             registry: The components that the config may name; default: the installed ones.
-            environment: A class of environments, or a function that makes one, for algorithms that
+            env: A class of environments, or a function that makes one, for algorithms that
                 act in one which no installed component provides; it must be picklable where other
                 processes need it.
             callbacks: Of the learner, after those of the config.
@@ -210,16 +237,14 @@ class Experiment:
         self.config = config
         self.seconds = 0.0
         self._registry = registry or installed()
-        _require_callable(environment)
-        self._environment, self._callbacks = environment, _checked(callbacks)
+        _require_callable(env)
+        self._environment, self._callbacks = env, _checked(callbacks)
         self._lr_schedule = lr_schedule
         self._since = time.monotonic()
         packages = {offer.component.package for offer in self._registry.offers}
         self._warnings = LoggedWarnings({"empo_core", *packages})
         self._world = build_world(config, self._registry)
-        self.algorithm = build_algorithm(
-            config, self._registry, environment, callbacks, lr_schedule
-        )
+        self.algorithm = build_algorithm(config, self._registry, env, callbacks, lr_schedule)
 
     @classmethod
     def start(
@@ -228,7 +253,7 @@ class Experiment:
         *,
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
-        environment: Callable[[], object] | None = None,
+        env: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
         lr_schedule: Schedule | None = None,
         terminal: bool | None = None,
@@ -243,7 +268,7 @@ class Experiment:
             config: What to do, e.g. from ``load_config``.
             registry: As for ``Experiment``.
             watchers: Trackers besides those of the config.
-            environment: As for ``Experiment``.
+            env: As for ``Experiment``.
             callbacks: As for ``Experiment``.
             lr_schedule: As for ``Experiment``.
             terminal: Whether trackers for terminals watch: True adds those that plugins offer,
@@ -257,20 +282,21 @@ class Experiment:
         registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
             return cls._resume(
-                unfinished, (), registry, watchers, environment, callbacks, lr_schedule, terminal
+                unfinished, (), registry, watchers, env, callbacks, lr_schedule, terminal
             )
         with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
+            require_loadable(config, registry)
             inputs = Inputs(config)
             seed_everything(config.seed)
-            experiment = cls(config, registry, environment, callbacks, lr_schedule)
+            experiment = cls(config, registry, env, callbacks, lr_schedule)
             trackers = experiment._trackers(watchers, terminal)
             experiment._build_callbacks()
             if place is None and not process_rank():
                 warn_of_silent_end(config.runs)
             # Only now, so that a config that cannot be built leaves nothing.
             with RunDirectory.create(
-                config, registry, place, inputs=inputs, world=experiment._identity()
+                config, registry, place, inputs=inputs, world=experiment._identity(), env=env
             ) as directory:
                 if not process_rank():
                     experiment._read_copies(inputs, directory.path)
@@ -285,7 +311,7 @@ class Experiment:
         *,
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
-        environment: Callable[[], object] | None = None,
+        env: Callable[[], object] | None = None,
         callbacks: Sequence[Callback] = (),
         lr_schedule: Schedule | None = None,
         terminal: bool | None = None,
@@ -298,7 +324,7 @@ class Experiment:
                 has finished; which ones, the algorithm says.
             registry: As for ``start``, like what follows.
             watchers: Trackers besides those of the config.
-            environment: Makes an environment.
+            env: Makes an environment.
             callbacks: Those that the run began with, so that it goes on as it would have.
             lr_schedule: That with which the run began, if any.
             terminal: As for ``start``.
@@ -315,7 +341,7 @@ class Experiment:
             overrides,
             registry,
             watchers,
-            environment,
+            env,
             callbacks,
             lr_schedule,
             terminal,
@@ -328,20 +354,20 @@ class Experiment:
         overrides: Sequence[str],
         registry: Registry,
         watchers: Sequence[Tracker],
-        environment: Callable[[], object] | None,
+        env: Callable[[], object] | None,
         callbacks: Sequence[Callback],
         lr_schedule: Schedule | None,
         terminal: bool | None,
     ) -> Experiment:
         with directory:
-            config = load_config(directory.source / CONFIG, registry=registry)
+            config = _config_of(directory.source, registry)
             changes: Changes = {}
             if overrides:
                 config, changes = extended(config, directory.source, overrides, registry)
             with Termination() as termination, exits_of_components(config, registry):
                 config = checked_inputs(config, directory.source)
                 seed_everything(config.seed)
-                experiment = cls(config, registry, environment, callbacks, lr_schedule)
+                experiment = cls(config, registry, env, callbacks, lr_schedule)
                 experiment._require_world_of(directory.source)
                 if changes:
                     experiment.algorithm.require_extendable(changes)
@@ -364,22 +390,22 @@ class Experiment:
         path: str | Path,
         *,
         registry: Registry | None = None,
-        environment: Callable[[], object] | None = None,
+        env: Callable[[], object] | None = None,
     ) -> Experiment:
         """Open the run in a directory, without running anything.
 
         Args:
             path: The run directory.
             registry: As for ``Experiment``.
-            environment: As for ``Experiment``.
+            env: As for ``Experiment``.
 
         Raises:
             ConfigError: if the path is no run directory, or its config cannot be used here.
             StorageError: if an input of the run is missing or was changed.
         """
         directory = existing_run(path)
-        config = load_config(directory / CONFIG, registry=registry)
-        experiment = cls(checked_inputs(config, directory), registry, environment)
+        config = _config_of(directory, registry or installed())
+        experiment = cls(checked_inputs(config, directory), registry, env)
         experiment._require_world_of(directory)
         experiment.context = experiment._context(directory, TrackerGroup([]), resume=True)
         return experiment
@@ -450,8 +476,9 @@ class Experiment:
 
     def _build_callbacks(self) -> None:
         """Put the callbacks of the config before those of the caller."""
-        named = [build(ref, registry=self._registry) for ref in self.config.callbacks]
-        self._callbacks = [*named, *self._callbacks]
+        self._callbacks = build_callbacks(
+            self.config, self.algorithm, self._registry, self._callbacks
+        )
 
     def _identity(self) -> dict[str, JsonValue] | None:
         """The identity of the world, as the inputs' manifest of rank 0 has it."""

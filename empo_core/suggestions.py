@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 
 _MAX_SEARCHES = 10
+_MISSPELT, _BEGIN = 0.9, 3
+"""Likeness of a word with a slip; less like it is the name of which a word is the begin, if it has
+so many letters."""
 _MAX_CHOICES, _MAX_LENGTH = 1000, 100
 _left: ContextVar[Iterator[int] | None] = ContextVar("_left", default=None)
 
@@ -29,4 +32,10 @@ def nearest(word: str, choices: Iterable[str], *, cutoff: float = 0.6) -> str | 
     if len(word) > _MAX_LENGTH or (left is not None and next(left, None) is None):
         return None
     candidates = list(itertools.islice(choices, _MAX_CHOICES))
-    return next(iter(difflib.get_close_matches(word, candidates, n=1, cutoff=cutoff)), None)
+    for least in (_MISSPELT, cutoff):
+        if close := difflib.get_close_matches(word, candidates, n=1, cutoff=max(least, cutoff)):
+            return close[0]
+        begins = [name for name in candidates if name.startswith(word) and len(word) >= _BEGIN]
+        if begins:
+            return min(begins, key=len)
+    return None

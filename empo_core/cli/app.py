@@ -66,6 +66,18 @@ class CommandGroup(TyperGroup):
         for command in core.values():  # Else click cuts the line at 45 characters.
             command.short_help = command.help.partition("\n")[0]
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of some arguments; where there is none, the error lists all commands."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            message = getattr(error, "message", "")
+            if args and message and not args[0].startswith("-"):
+                hint = "" if "Did you mean" in message else " To train or solve: empo run CONFIG."
+                names = ", ".join(sorted(self.commands))
+                error.message = f"{message}{hint} Commands: {names}"  # type: ignore[attr-defined]
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command; Ctrl-C before it begins ends as Ctrl-C within it does."""
         with reported():

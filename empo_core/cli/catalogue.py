@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
@@ -23,7 +23,8 @@ from empo_core.cli.output import (
 from empo_core.config import installed
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.hookspecs import Kind
-from empo_core.plugins.registry import BLOCK, Provider
+from empo_core.plugins.registry import BLOCK, Offer, Provider
+from empo_core.suggestions import nearest
 
 
 @reserved()
@@ -160,16 +161,26 @@ def _library(name: str) -> list[dict[str, str | int | None]]:
 
 @reserved()
 def describe(
-    kind: Annotated[Kind, typer.Argument(help="What it is.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="The component's name.", show_default=False)],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help=f"What it is, where several have the name: {', '.join(get_args(Kind))}.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="The component's name.", show_default=False)
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Explain one component: its parameters and where it comes from."""
     from empo_core.config.schema import described
 
-    offer = installed().offer(kind, name)
+    offer = _offer(kind, name)
     component = offer.component
+    kind, name = component.kind, component.name
     parameters = [asdict(key) for key in described(component.params_model())]
     source = f"{offer.provider.distribution} {offer.provider.version}"
     if json:
@@ -188,6 +199,35 @@ def describe(
     ]
     # The long texts are folded in a pipe, too.
     print_table("", ["parameter", "type", "default", "meaning"], rows, piped=100)
+
+
+def _offer(kind: str, name: str | None) -> Offer:
+    """The component of a kind and name, or of a name alone.
+
+    Raises:
+        ConfigError: if there is no such kind, no component of that name, or several.
+    """
+    registry, kinds = installed(), get_args(Kind)
+    if name is not None:
+        if kind not in kinds:
+            close = nearest(kind, kinds)
+            hint = f"did you mean {close!r}? " if close else ""
+            raise ConfigError(f"{kind}: is no kind; {hint}kinds are {', '.join(kinds)}")
+        return registry.offer(cast(Kind, kind), name)
+    if kind in kinds:
+        names = ", ".join(registry.names(cast(Kind, kind)))
+        raise ConfigError(f"{kind}: name a component of this kind, too; installed: {names}")
+    having = [other for other in kinds if kind in registry.names(other)]
+    if len(having) == 1:
+        return registry.offer(having[0], kind)
+    if having:
+        raise ConfigError(
+            f"{kind}: is the name of several components; write the kind before it: "
+            f"{', '.join(having)}"
+        )
+    close = nearest(kind, {name for other in kinds for name in registry.names(other)})
+    hint = f" Did you mean {close!r}?" if close else ""
+    raise ConfigError(f"{kind}: no component has this name.{hint} See: empo plugins")
 
 
 @reserved()

@@ -103,7 +103,13 @@ def sizes(world: WorldModel) -> dict[str, str | int | None]:
 
 
 def _check_config(path: Path, config: RunConfig, is_complete: bool) -> dict[str, JsonData]:
-    from empo_core.components import build_algorithm, build_world
+    from empo_core.components import (
+        build,
+        build_algorithm,
+        build_callbacks,
+        build_world,
+        require_loadable,
+    )
     from empo_core.runs.directory import warn_of_silent_end
     from empo_core.runs.inputs import refuse_changed
 
@@ -114,7 +120,12 @@ def _check_config(path: Path, config: RunConfig, is_complete: bool) -> dict[str,
     if world is not None:
         report["world"] = sizes(world)
         report |= _sizings(world, is_complete, config.algorithm.name)
-    needs = _needs(build_algorithm(config), world, is_complete)
+    require_loadable(config)
+    for ref in config.trackers:
+        build(ref)
+    algorithm = build_algorithm(config)
+    build_callbacks(config, algorithm)
+    needs = _needs(algorithm, world, is_complete)
     report["algorithm"] = {"name": config.algorithm.name, **needs}
     return report
 

@@ -67,7 +67,10 @@ class ConfigCommand(TyperCommand):
         except Exception as error:
             if type(error).__name__ == "NoSuchOption":  # A class that is private to typer.
                 key = getattr(error, "option_name", "").lstrip("-")
-                error.message += f". A change of the config has no dashes: {key}=VALUE"  # type: ignore[attr-defined]
+                hint = f"A change of the config has no dashes: {key}=VALUE"
+                if key == "import":
+                    hint = f"It goes before the command: empo --import PACKAGE {info_name} ..."
+                error.message += f". {hint}"  # type: ignore[attr-defined]
             raise
 
 

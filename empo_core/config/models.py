@@ -42,6 +42,17 @@ from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry
 from empo_core.suggestions import nearest
 
+_EXACT = 2**53
+"""Up to which floats are whole numbers without gaps."""
+
+
+@cache
+def _whole_keys(model: type[BaseModel]) -> frozenset[str]:
+    """The keys of a model that take whole numbers, and no others."""
+    return frozenset(
+        name for name, field in model.model_fields.items() if field.annotation in (int, int | None)
+    )
+
 
 class Config(BaseModel):
     """Base of every config: frozen, strict, finite, and a misspelt key is an error."""
@@ -49,6 +60,20 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_numbers(cls, data: object) -> object:
+        """Take ``1e6`` where a whole number is due, and nothing that would be rounded."""
+        if not isinstance(data, dict):
+            return data
+        whole = {
+            key: int(value)
+            for key, value in data.items()
+            if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT
+            if key in _whole_keys(cls)
+        }
+        return {**data, **whole} if whole else data
 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -143,6 +168,14 @@ class ComponentRef(Config, Generic[K]):
     @model_validator(mode="before")
     @classmethod
     def _expand(cls, data: object, info: ValidationInfo) -> object:
+        name = data.get("name") if isinstance(data, dict) else data
+        if isinstance(name, type) or (callable(name) and not isinstance(name, Config)):
+            word = getattr(name, "__name__", type(name).__name__)
+            raise ValueError(
+                f"{word} is code, and a config names components, by which a run can be opened "
+                f"again: put it into a plugin ('empo new-plugin NAME --kind {cls.kind}' writes "
+                "one), install it (pip install -e NAME), and give the component's name"
+            )
         if isinstance(data, str):
             data = {"name": data}
         if not isinstance(data, dict):
@@ -228,13 +261,13 @@ class RunConfig(Config):
         description="Folder that receives the run's own directory.",
     )
 
-    @field_validator("trackers")
+    @field_validator("trackers", "callbacks")
     @classmethod
-    def _differ(cls, trackers: list[TrackerRef]) -> list[TrackerRef]:
-        for place, tracker in enumerate(trackers):
-            if tracker in trackers[:place]:
-                raise ValueError(f"{tracker.name!r} is there twice; remove one of the two")
-        return trackers
+    def _differ(cls, refs: list[ComponentRef]) -> list[ComponentRef]:
+        for place, ref in enumerate(refs):
+            if ref in refs[:place]:
+                raise ValueError(f"{ref.name!r} is there twice; remove one of the two")
+        return refs
 
     @model_validator(mode="before")
     @classmethod

@@ -81,6 +81,11 @@ _SYNTAX = [
         "there is no ': ' after this key; write 'key: value'",
     ),
     (r"another document", "problem", "a second document starts here; only one is allowed"),
+    (
+        r"flow node.*<stream end>",
+        "problem",
+        "the file ends where a value should follow; close what '[' or '{{' opened",
+    ),
     (r" flow ", "problem", "what opens in line {} lacks its bracket, or a ',' before this"),
     (r"quoted scalar", "context", "the quotation mark that opens here is never closed"),
 ]

@@ -183,9 +183,18 @@ class Registry:
             return offers[0]
         names = self.names(kind)
         lines = [f"No {kind} named {name!r}."]
+        others = [other for other, of in self._by_key if of == name]
         if close := nearest(name, names):
             lines.append(f"Did you mean {close!r}?")
+        elif others:
+            lines.append(f"{name!r} is the name of another kind: {', '.join(others)}.")
         lines.append(f"Installed: {', '.join(names) or 'none'}.")
+        if not (others or nearest(name, names, cutoff=0.75)):
+            lines.append(
+                "A component comes from an installed plugin, with an entry point of group 'empo' "
+                f"('empo new-plugin NAME --kind {kind}' writes one; pip install -e NAME); "
+                "--import brings none."
+            )
         lines += [
             f"Plugin {provider.distribution} is unusable and may provide it: {provider.problem}"
             for provider in self.providers

@@ -59,7 +59,13 @@ class Callback:
     Every hook does nothing here; a callback overrides those that it needs. A hook that raises
     ends the run, which can be resumed. Of several processes that learn together the first alone
     calls hooks.
+
+    Attributes:
+        needs_evaluations: Whether a run that is not evaluated while it learns is refused, by
+            ``empo check`` too.
     """
+
+    needs_evaluations: bool = False
 
     def start(self, training: Training) -> None:
         """Begin, before anything is learned; also where a run is resumed.

@@ -81,12 +81,15 @@ class PlayedEpisodes:
         returns: Sum of the rewards of each episode.
         lengths: Steps of each episode.
         ends: How many of them ended for each reason.
+        successes: 1 or 0 for each episode of which the environment says whether it succeeded at any
+            step; None: it says so of none.
     """
 
     group: Mapping[str, str]
     returns: Float[np.ndarray, " episode"]
     lengths: Int[np.ndarray, " episode"]
     ends: Mapping[str, int]
+    successes: Int[np.ndarray, " reported"] | None = None
 
 
 class Agent(ABC):
@@ -135,13 +138,16 @@ class EpisodePlayer(ABC):
             CollectError: if an environment failed.
         """
 
-    def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
+    def film(
+        self, directory: Path, *, episodes: int, seed: int, max_steps: int | None = None
+    ) -> Sequence[Path]:
         """Play so many episodes of each group once more, and write an animation of each.
 
         Args:
             directory: Where they go; animations that are there may be replaced.
             episodes: Of each group, at least 1.
             seed: Decides everything that is random.
+            max_steps: As for ``play``.
 
         Returns:
             The files.
@@ -251,6 +257,20 @@ class Algorithm(ABC):
         raise ConfigError(
             f"algorithm.params.{key}: {type(self).__name__} goes on with the params that a run "
             "began with; leave them out, or start a new run"
+        )
+
+    def require_evaluations(self, watcher: str) -> None:
+        """Refuse params by which a run is not evaluated while it learns.
+
+        Args:
+            watcher: What needs evaluations, e.g. ``"callback EarlyStopping"``.
+
+        Raises:
+            ConfigError: if there are no evaluations; by default there are none.
+        """
+        raise ConfigError(
+            f"callbacks: {watcher} watches evaluations while the run learns, and "
+            f"{type(self).__name__} makes none; drop the callback"
         )
 
     def reopen(self, context: RunContext) -> Result | None:

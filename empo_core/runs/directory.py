@@ -18,9 +18,11 @@ import os
 import re
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -86,6 +88,7 @@ class RunDirectory:
         *,
         inputs: Inputs | None = None,
         world: Mapping[str, JsonValue] | None = None,
+        env: object = None,
     ) -> RunDirectory:
         """A new directory under ``config.runs``, which no other run has or will get.
 
@@ -95,17 +98,19 @@ class RunDirectory:
             place: The directory, which must not exist; None: one with a name of its own.
             inputs: The files that the config names; None: as they are now.
             world: The identity of the run's world.
+            env: What a caller from Python makes environments with, for the run's name.
 
         Raises:
             StorageError: if the directory cannot be made.
             ConfigError: if a file that the config names was changed since ``inputs`` were listed.
         """
-        directory = cls._temporary() if process_rank() else cls(_new_directory(config, place))
+        is_first = not process_rank()
+        directory = cls(_new_directory(config, place, env)) if is_first else cls._temporary()
         try:
             directory._hold()
             if not process_rank():
                 directory._fill(config, registry, inputs or Inputs(config), world)
-            directory._facts["task"] = _task(config)
+            directory._facts["task"] = _task(config, env)
             if launch() is not None:
                 directory._facts["launch"] = launch()
             directory.mark("running")
@@ -275,6 +280,8 @@ class RunDirectory:
     def logging(self, *listeners: logging.Handler) -> Iterator[None]:
         """Send what Python's ``logging`` is told, from INFO up, to ``log.txt`` as well.
 
+        Where nobody has set up logging, as in a script, warnings go to standard error as before.
+
         Args:
             listeners: Handlers that are told as well.
         """
@@ -283,7 +290,7 @@ class RunDirectory:
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         root = logging.getLogger()
         level = root.level
-        handlers = (handler, *listeners)
+        handlers = (handler, *listeners, *([] if root.handlers else [_shown_warnings()]))
         for log_handler in handlers:
             root.addHandler(log_handler)
         root.setLevel(logging.INFO)
@@ -355,6 +362,15 @@ def _sha256(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
+def _shown_warnings() -> logging.Handler:
+    """What Python itself would do with warnings if no handler were there; errors are raised."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: record.levelno < logging.ERROR)
+    handler.setFormatter(PrintableFormatter("warning: %(message)s"))
+    return handler
+
+
 def existing_run(path: str | Path) -> Path:
     """Absolute path of a run's directory, which may come from elsewhere.
 
@@ -363,14 +379,19 @@ def existing_run(path: str | Path) -> Path:
             device.
     """
     directory = Path(path).resolve()
+    if not directory.exists():
+        raise ConfigError(
+            f"{path}: does not exist, so it is no run directory; give one that 'empo run' printed, "
+            "e.g. runs/2026-01-31-trivial-exact-0"
+        )
     if not (directory / CONFIG).is_file():
         raise ConfigError(f"{path}: is not a run directory: it has no {CONFIG}")
     refuse_strange_files(directory)
     return directory
 
 
-def _new_directory(config: RunConfig, place: Path | None) -> Path:
-    stem = "-".join([datetime.date.today().isoformat(), *labels(config), str(config.seed)])
+def _new_directory(config: RunConfig, place: Path | None, env: object) -> Path:
+    stem = "-".join([datetime.date.today().isoformat(), *labels(config, env), str(config.seed)])
     for number in itertools.count(1):
         path = place or config.runs / (stem if number == 1 else f"{stem}-{number}")
         try:
@@ -387,17 +408,18 @@ def _new_directory(config: RunConfig, place: Path | None) -> Path:
     return path
 
 
-def _task(config: RunConfig) -> str:
+def _task(config: RunConfig, env: object) -> str:
     """The world and the task, of those that there are."""
-    parts = labels(config)
+    parts = labels(config, env)
     del parts[config.world_model is not None]  # The algorithm.
     return "-".join(parts)
 
 
-def labels(config: RunConfig) -> list[str]:
+def labels(config: RunConfig, env: object = None) -> list[str]:
     """The world, the algorithm and its task (those that there are), as parts of a file name.
 
-    Params of an algorithm that has a task of its own say so by a property ``task_label``.
+    Params of an algorithm that has a task of its own say so by a property ``task_label``. ``env``
+    is the class or function by which a caller from Python makes environments.
     """
     names = []
     if config.world_model is not None:
@@ -405,7 +427,9 @@ def labels(config: RunConfig) -> list[str]:
         names.append(file.stem if isinstance(file, Path) else config.world_model.name)
     names.append(config.algorithm.name)
     parts = [re.sub(r"[^A-Za-z0-9_]+", "_", name)[:60].strip("_") or "x" for name in names]
-    task = getattr(config.algorithm.params, "task_label", None)
+    maker = env.func if isinstance(env, partial) else env
+    task = getattr(config.algorithm.params, "task_label", None) or getattr(maker, "__name__", None)
+    task = None if task == "<lambda>" else task
     if task:
         parts.append(re.sub(r"[^A-Za-z0-9_-]+", "_", str(task))[:60].strip("_-") or "x")
     return parts

@@ -76,6 +76,18 @@ def record_environment(
     write_file(path, strict_json(record) + "\n")
 
 
+def missing_plugins(path: Path, registry: Registry) -> list[str]:
+    """The plugins that a run had and that are not installed, with versions; none if not known."""
+    try:
+        record = read_json(path)
+    except StorageError:
+        return []
+    plugins = record.get("plugins") if isinstance(record, dict) else None
+    installed = {provider.distribution for provider in registry.providers if not provider.problem}
+    names = plugins if isinstance(plugins, dict) else {}
+    return [f"{name} {version}" for name, version in names.items() if name not in installed]
+
+
 def _differences(recorded: Mapping[str, object], current: Mapping[str, object]) -> Iterator[str]:
     """What differs between two environments, as ``name: one, now another``."""
     if recorded.get("python") != current.get("python"):

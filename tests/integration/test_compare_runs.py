@@ -174,6 +174,7 @@ def test_people_get_tables_and_the_states_in_question(runs: dict[str, Path]) -> 
         "Groups",
         "algorithm.params.theory.beta_r   5   90",
         "exact/v_r (A: n = 1, B: n = 1)\n",
+        "root.X_h.human 1 (yellow)",
         "Policies of A and B differ by",
         "1. ",
         "steps left",

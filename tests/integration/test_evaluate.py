@@ -98,9 +98,9 @@ def in_world(**params: Any) -> dict[str, Any]:
     return {"world_model": WORLD, **rollout(environment=environment)}
 
 
-def executed(config: dict[str, Any], folder: Path, environment: Any = None) -> Path:
+def executed(config: dict[str, Any], folder: Path, env: Any = None) -> Path:
     whole = {**config, "trackers": [], "runs": str(folder), "seed": 1}
-    return Experiment.start(RunConfig.model_validate(whole), environment=environment).directory
+    return Experiment.start(RunConfig.model_validate(whole), env=env).directory
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +198,8 @@ def test_latent_agents_have_returns_by_actor(latent: Path) -> None:
 
 
 def test_each_agent_has_returns_of_its_own(tmp_path: Path) -> None:
-    run = executed(rollout(), tmp_path, environment=Pair)
-    found = evaluate_run(run, episodes=5, environment=Pair).evaluation
+    run = executed(rollout(), tmp_path, env=Pair)
+    found = evaluate_run(run, episodes=5, env=Pair).evaluation
     assert isinstance(found, ReturnEvaluation)
     assert [group.group["agent"] for group in found.groups] == ["one", "two"]
     assert [group.episodes for group in found.groups] == [5, 5]
@@ -212,7 +212,7 @@ def test_each_agent_has_returns_of_its_own(tmp_path: Path) -> None:
 def test_an_environment_that_would_not_be_used_is_refused(tmp_path: Path) -> None:
     config = {"world_model": WORLD, "algorithm": "exact"}
     with pytest.raises(ConfigError, match=r"'exact' .* act "):
-        executed(config, tmp_path, environment=Pair)
+        executed(config, tmp_path, env=Pair)
     assert not list(tmp_path.iterdir())
 
 
@@ -226,8 +226,8 @@ def test_latent_agents_learn_and_play_in_an_environment_of_the_callers(
 ) -> None:
     params = {key: value for key, value in LATENT.items() if key != "tasks"}
     config = {"algorithm": {"name": "latent", "params": params}}
-    own = executed(config, tmp_path, environment=pendulum)
-    own_found = evaluate_run(own, episodes=2, seed=5, environment=pendulum).evaluation
+    own = executed(config, tmp_path, env=pendulum)
+    own_found = evaluate_run(own, episodes=2, seed=5, env=pendulum).evaluation
     named_found = evaluate_run(latent, episodes=2, seed=5).evaluation
     assert isinstance(own_found, ReturnEvaluation)
     assert isinstance(named_found, ReturnEvaluation)
@@ -242,12 +242,12 @@ def test_latent_agents_learn_and_play_in_an_environment_of_the_callers(
 def test_latent_agents_have_tasks_of_one_source(tmp_path: Path) -> None:
     config: dict[str, Any] = {"algorithm": {"name": "latent", "params": LATENT}}
     with pytest.raises(ConfigError, match=r"tasks: .*caller"):
-        executed(config, tmp_path, environment=pendulum)
+        executed(config, tmp_path, env=pendulum)
     config["algorithm"]["params"] = {**LATENT, "tasks": []}
     with pytest.raises(ConfigError, match=r"tasks: .*none"):
         executed(config, tmp_path)
-    with pytest.raises(ConfigError, match=r"^environment="):
-        executed(config, tmp_path, environment=lambda: gymnasium.make("CartPole-v1"))
+    with pytest.raises(ConfigError, match=r"^env="):
+        executed(config, tmp_path, env=lambda: gymnasium.make("CartPole-v1"))
 
 
 def made_elsewhere(run: Path) -> None:
@@ -354,6 +354,22 @@ def test_a_policy_acts_in_a_plain_loop(cartpole: Path) -> None:
         load_agent(cartpole).act(np.zeros(3))
     with pytest.raises(ConfigError, match="no 'two'"):
         load_agent(cartpole, member="two")
+
+
+@pytest.mark.parametrize(
+    ("observation", "place"),
+    [
+        (np.array([0, 0, np.nan, 0]), "place 2"),
+        (np.array([0, np.inf, 0, 0]), "place 1"),
+        (np.array(["0"] * 4), "dtype <U1"),
+        (np.zeros(4, complex), "dtype complex"),
+    ],
+)
+def test_an_agent_refuses_what_are_no_finite_numbers(
+    cartpole: Path, observation: Any, place: str
+) -> None:
+    with pytest.raises(CollectError, match=place):
+        load_agent(cartpole).act(observation)
 
 
 def test_a_latent_agent_acts_in_a_plain_loop(latent: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 from fair_worlds import fair_world
 from typer.testing import CliRunner
 
+import empo_core
 from empo_core.cli.app import app
 from empo_core.components import build
 from empo_core.config import WorldModelRef
@@ -251,6 +252,16 @@ def test_a_state_that_cannot_be_meant_is_refused_with_what_can(
     done = CliRunner().invoke(app, ["explain", run_dir, *options])
     assert (done.exit_code, "Traceback" in done.stderr) == (2, False)
     assert message in " ".join(done.stderr.split())
+
+
+def test_a_state_of_a_table_is_named(tmp_path: Path) -> None:
+    config = {"world_model": "table/menu_size", "algorithm": "exact", "runs": str(tmp_path)}
+    run = str(empo_core.run({**config, "trackers": []}).directory)
+    start = explained(run)
+    assert explained(run, "--at", start["description"].strip()) == start
+    done = CliRunner().invoke(app, ["explain", run, "--at", start["description"].strip() + "x"])
+    assert done.exit_code == 2
+    assert f"Did you mean {start['description'].strip()!r}?" in " ".join(done.stderr.split())
 
 
 FATE = """

@@ -259,9 +259,9 @@ def test_a_run_in_an_environment_from_python_is_exported_with_it(tmp_path: Path)
 
     config = {"algorithm": {"name": "rollout", "params": SMALL}, "trackers": []}
     result = run(config | {"runs": str(tmp_path)}, env=make)
-    with pytest.raises(ConfigError, match="environment="):
+    with pytest.raises(ConfigError, match="env="):
         export_run(result.directory)
-    path = export_run(result.directory, environment=make)
+    path = export_run(result.directory, env=make)
     row = np.array([0.0, 1.0, -1.0, 0.5], np.float32)
-    agent = load_agent(result.directory, environment=make)
+    agent = load_agent(result.directory, env=make)
     assert answers(path, observation=row[None])["action"][0] == agent.act(row)

@@ -142,11 +142,13 @@ def test_environments_made_in_python_are_filmed(tmp_path: Path) -> None:
     def make() -> Lights:
         return Lights("rgb_array")
 
-    directory = Experiment.start(config, environment=make).directory
-    (_, film) = evaluate_run(directory, episodes=1, is_filmed=True, environment=make).files
+    directory = Experiment.start(config, env=make).directory
+    (_, film) = evaluate_run(directory, episodes=1, is_filmed=True, env=make).files
     assert film.name == "make_policy_return_5.0.gif"
+    (_, film) = evaluate_run(directory, episodes=1, is_filmed=True, max_steps=2, env=make).files
+    assert film.name == "make_policy_return_2.0.gif"
     with pytest.raises(ConfigError, match="has None"):
-        evaluate_run(directory, episodes=1, is_filmed=True, environment=Lights)
+        evaluate_run(directory, episodes=1, is_filmed=True, env=Lights)
 
 
 def test_several_agents_are_in_one_film_named_by_their_mean_return(tmp_path: Path) -> None:

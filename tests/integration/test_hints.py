@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from empo_core import run
 from empo_core.cli.app import app
 from empo_core.config.files import load_config, parse_yaml
 from empo_core.errors import ConfigError
@@ -66,6 +67,60 @@ def test_a_key_of_another_library_is_answered_with_ours(
 ) -> None:
     line = first_line(tmp_path, "algorithm: {name: rollout, params: {total_steps: 1}}", override)
     assert line.endswith(f"did you mean 'algorithm.params.{suggestion}'?")
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("algorithm.params.theory.beta=5", "'beta_h'"),
+        ("algorithm.params.environment=gym/CartPole-v1", "'gymnasium'"),
+        ("algorithm.params.environment=gymnasium/my_env:Reach-v0", "--import my_env"),
+        ("algorithm.params.optimiser.lr_schedule=brand-new", "empo new-plugin"),
+        ("callbacks=[jsonl]", "tracker"),
+        ("trackers=[plateau]", "callback"),
+    ],
+)
+def test_a_slip_is_answered_with_what_to_write(tmp_path: Path, override: str, hint: str) -> None:
+    text = "algorithm: {name: rollout, params: {total_steps: 1}}"
+    assert hint in first_line(tmp_path, CONFIG if "theory" in override else text, override)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["train"], "empo run CONFIG"),
+        (["run", "--import", "package", "run.yaml"], "empo --import PACKAGE run"),
+        (["describe", "exact"], "human_prior, algorithm"),
+        (["describe", "nothing-like-it"], "empo plugins"),
+        (["evaluate", "not/there"], "does not exist"),
+    ],
+)
+def test_a_command_that_cannot_be_is_answered_with_one_that_can(
+    arguments: list[str], hint: str
+) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert hint in " ".join(done.stderr.split())
+
+
+def test_a_name_of_one_component_needs_no_kind() -> None:
+    alone = CliRunner().invoke(app, ["describe", "rollout"])
+    assert alone.output == CliRunner().invoke(app, ["describe", "algorithm", "rollout"]).output
+    assert alone.exit_code == 0
+
+
+def test_a_whole_number_may_be_written_with_an_exponent(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("algorithm: {name: rollout, params: {total_steps: 1}}")
+    params = load_config(path, ["algorithm.params.total_steps=1e6"]).algorithm.params
+    assert repr(params.total_steps) == "1000000"  # type: ignore[attr-defined]
+    line = first_line(tmp_path, path.read_text(), "algorithm.params.total_steps=1.5e0")
+    assert line.startswith("command line: algorithm.params.total_steps: ")
+
+
+def test_a_class_as_a_component_is_answered_with_plugins() -> None:
+    with pytest.raises(ConfigError, match=r"policy\.network: Path .*--kind policy_network"):
+        run("rollout", total_steps=1, policy={"network": Path})
 
 
 @pytest.mark.parametrize("override", ["algorithm.zzz=5", "trackers.0.evry=1"])

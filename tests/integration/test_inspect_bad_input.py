@@ -74,7 +74,7 @@ def test_a_run_that_cannot_be_read_says_why(
         (["--times", "0,6"], "there is no decision at time 6: times go from 0 to 5"),
         (["--times", "soon"], "write whole numbers with commas"),
         (["--precision", "low"], "not one of 'exact'"),
-        (["--exact", "nowhere"], "nowhere: is not a run directory"),
+        (["--exact", "nowhere"], "nowhere: does not exist"),
     ],
 )
 def test_what_cannot_be_inspected_is_named(run_dir: str, options: list[str], says: str) -> None:

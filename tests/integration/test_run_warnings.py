@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+import empo_core
 from empo_core.cli.app import app
+from empo_core.protocols import Callback, Training
 from empo_core.runs.atomic import strict_json
 
 TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
@@ -160,3 +163,21 @@ def test_robots_that_are_paid_by_a_doubtful_run_say_so(
     warnings = json.loads(summary.read_text())["warnings"]
     assert any("robots are paid" in each and "never entered" in each for each in warnings)
     assert "by which robots are paid" in words(done.stdout)
+
+
+class Warns(Callback):
+    """Warns when the run begins."""
+
+    def start(self, training: Training) -> None:
+        logging.getLogger("of_a_user").warning("mind the %s", "gap")
+
+
+def test_a_script_without_logging_of_its_own_sees_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    params: dict[str, Any] = {"total_steps": 64, "num_envs": 2, "runs": str(tmp_path)}
+    evaluations = {"reporting": {"evaluation_episodes": 0}}
+    env = "gymnasium/CartPole-v1"
+    empo_core.run("rollout", env=env, callbacks=[Warns()], **params, **evaluations)
+    assert "warning: mind the gap\n" in capsys.readouterr().err

@@ -64,7 +64,7 @@ def test_a_message_names_the_extra(tmp_path: Path, code: str, extra: str) -> Non
 def test_a_run_that_cannot_draw_its_curves_says_what_to_install(tmp_path: Path) -> None:
     text = without(
         "import empo_core, logging; logging.basicConfig()\n"
-        "empo_core.run('rollout', environment='gymnasium/CartPole-v1', num_envs=4, "
+        "empo_core.run('rollout', env='gymnasium/CartPole-v1', num_envs=4, "
         "total_steps=64, experience={'bptt_horizon': 16})",
         tmp_path,
         ("matplotlib", "pettingzoo"),

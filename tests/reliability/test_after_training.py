@@ -110,7 +110,7 @@ def test_an_environment_that_cannot_be_closed_costs_a_warning(
     found = config(tmp_path, name, reporting={"evaluation_episodes": 1}).model_dump(mode="json")
     found["algorithm"]["params"].pop("environment", None)
     found["algorithm"]["params"].pop("tasks", None)
-    run = Experiment.start(RunConfig.model_validate(found), environment=closing)
+    run = Experiment.start(RunConfig.model_validate(found), env=closing)
     assert status(run) == "finished"
     assert set(RESULTS[name]) <= {path.name for path in (run.directory / "results").iterdir()}
     failures = [each for each in warned(caplog) if type(error).__name__ in each]
@@ -152,11 +152,11 @@ def test_what_fails_at_the_end_of_a_failed_run_does_not_hide_why(tmp_path: Path)
     found = config(tmp_path, "rollout").model_dump(mode="json")
     del found["algorithm"]["params"]["environment"]
     with pytest.raises(Exception, match="engine"):
-        Experiment.start(RunConfig.model_validate(found), environment=Fails, watchers=[Last()])
+        Experiment.start(RunConfig.model_validate(found), env=Fails, watchers=[Last()])
     (directory,) = tmp_path.iterdir()
     assert "the engine broke" in json.loads((directory / "status.json").read_text())["error"]
     with pytest.raises(Exception, match="engine"):
-        Experiment.resume(directory, environment=Fails, watchers=[Last()])
+        Experiment.resume(directory, env=Fails, watchers=[Last()])
 
 
 class Blocks(Tracker):

@@ -264,6 +264,6 @@ def test_a_callback_that_would_see_no_evaluation_is_refused_before_anything_runs
     tmp_path: Path, name: str
 ) -> None:
     for learner in LEARNERS:
-        with pytest.raises(ConfigError, match="evaluation_interval"):
+        with pytest.raises(ConfigError, match=r"^algorithm\.params\.reporting\."):
             run({**CONFIGS[learner], "callbacks": [name], "runs": str(tmp_path)})
     assert not list(tmp_path.iterdir())

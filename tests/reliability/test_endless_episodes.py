@@ -52,9 +52,7 @@ def stopped(folder: Path, step: int) -> Path:
     config = {"name": "rollout", "params": merged(params, options)}
     chosen = {"algorithm": config, "trackers": [], "runs": str(folder)}
     with pytest.raises(RunInterrupted) as caught:
-        Experiment.start(
-            RunConfig.model_validate(chosen), environment=Endless, watchers=[StopAt(step)]
-        )
+        Experiment.start(RunConfig.model_validate(chosen), env=Endless, watchers=[StopAt(step)])
     return caught.value.directory
 
 
@@ -67,13 +65,13 @@ def test_a_run_goes_on_with_new_episodes_and_says_so_once(
     assert sizes[1] < sizes[0]
     before = Endless.steps
     with pytest.raises(RunInterrupted):
-        Experiment.resume(many, environment=Endless, watchers=[StopAt(0)])
+        Experiment.resume(many, env=Endless, watchers=[StopAt(0)])
     assert Endless.steps - before < 300
     told = [each for each in caplog.records if "played again" in each.message]
     assert len(told) == 1
     caplog.clear()
     before = Endless.steps
     with pytest.raises(RunInterrupted):
-        Experiment.resume(few, environment=Endless, watchers=[StopAt(0)])
+        Experiment.resume(few, env=Endless, watchers=[StopAt(0)])
     assert Endless.steps - before >= 1500
     assert not [each for each in caplog.records if "played again" in each.message]

@@ -246,7 +246,7 @@ def test_a_world_and_an_algorithm_are_as_good_as_a_config(
         (["run", "RUN", "algorithm=solv"], 2, "Did you mean 'solve'"),
         (["run", "RUN", "world_model=count/smal"], 2, "did you mean 'small'"),
         (["run", "smal"], 2, "smal: there is no such file. Did you mean 'count/small'"),
-        (["resume", "nowhere"], 2, "nowhere: is not a run directory"),
+        (["resume", "nowhere"], 2, "nowhere: does not exist"),
         (["check", "nothing/there"], 2, "nothing/there:1:1: cannot be read"),
         (["check", "count/large"], 2, "'count' has no file 'large'; it has small, wrong"),
         (["check", "site/worlds/wrong.yaml"], 2, r"wrong\.yaml:2:1: limit: should be greater"),
@@ -263,7 +263,7 @@ def test_a_world_and_an_algorithm_are_as_good_as_a_config(
             "No such option: --seed. A change .* no dashes: seed=VALUE",
         ),
         (["check", "RUN", "--beta", "1"], 2, "No such option: --beta. .* no dashes: beta=VALUE"),
-        (["describe", "algoritm", "solve"], 2, "'algoritm' is not one of .*'algorithm'"),
+        (["describe", "algoritm", "solve"], 2, "algoritm: .*did you mean 'algorithm'"),
         (["describe", "algorithm", "solv"], 2, "Did you mean 'solve'"),
     ],
 )

@@ -227,8 +227,8 @@ def test_collected_errors_are_reported_together() -> None:
             "allowed: 'fast', 'slow'; did you mean 'fast'?",
         ),
         (
-            "algorithm: {name: solve, params: {steps: 5.0}}",
-            "run.yaml:1:35: algorithm.params.steps: should be a valid integer (got 5.0); "
+            "algorithm: {name: solve, params: {steps: 5.5}}",
+            "run.yaml:1:35: algorithm.params.steps: should be a valid integer (got 5.5); "
             "allowed: whole number, >= 1, <= 100",
         ),
         (

@@ -46,15 +46,20 @@ def test_an_unknown_name_gets_the_closest_one_and_all_that_are_installed(
 def test_an_unknown_name_like_no_other_gets_no_suggestion(registry: Registry) -> None:
     with pytest.raises(UnknownComponentError) as caught:
         registry.get("algorithm", "exact")
-    assert str(caught.value) == "No algorithm named 'exact'. Installed: none."
+    assert str(caught.value).startswith("No algorithm named 'exact'. Installed: none. ")
+    assert "'empo new-plugin NAME --kind algorithm'" in str(caught.value)
+
+
+def test_the_name_of_a_component_of_another_kind_is_told(registry: Registry) -> None:
+    with pytest.raises(UnknownComponentError, match="tracker"):
+        registry.get("aggregator", "csv")
 
 
 def test_an_unknown_name_lists_the_plugins_that_could_not_be_used() -> None:
     broken = Provider("empo-b", "1.0", "empo-b", "importing empo_b raises ValueError: no")
     with pytest.raises(UnknownComponentError) as caught:
         Registry([], [broken]).get("tracker", "csv")
-    assert str(caught.value) == (
-        "No tracker named 'csv'. Installed: none. "
+    assert str(caught.value).endswith(
         "Plugin empo-b is unusable and may provide it: importing empo_b raises ValueError: no"
     )
 

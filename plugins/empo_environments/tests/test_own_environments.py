@@ -15,6 +15,7 @@ from pettingzoo import ParallelEnv
 
 from empo_core import run
 from empo_core.errors import CollectError, ConfigError
+from empo_learning.evaluation import evaluate_run
 
 SMALL: dict[str, Any] = {
     "total_steps": 64,
@@ -97,16 +98,31 @@ def line_of(mark: str) -> int:
 
 
 @pytest.mark.parametrize("env", [Walk, lambda: Walk(), partial(Walk, "")])
-@pytest.mark.parametrize("key", ["env", "environment"])
-def test_a_class_or_function_is_all_that_it_takes(
-    tmp_path: Path, env: Callable[[], Any], key: str
-) -> None:
-    result: Any = run("rollout", runs=str(tmp_path), **{key: env}, **SMALL)
+def test_a_class_or_function_is_all_that_it_takes(tmp_path: Path, env: Callable[[], Any]) -> None:
+    result: Any = run("rollout", runs=str(tmp_path), env=env, **SMALL)
     assert result.record.steps == 64
+    if env is Walk:
+        assert "-rollout-Walk-" in result.directory.name
+
+
+class Hall(Walk):
+    """A walk of one step, which succeeds."""
+
+    def step(self, action: Any) -> Any:
+        rows, reward, _, _, info = super().step(action)
+        return rows, reward, True, False, {**info, "success": True}
+
+
+def test_successes_are_in_the_summary_and_the_table(tmp_path: Path) -> None:
+    reporting = {"reporting": {"evaluation_episodes": 2}}
+    result: Any = run("rollout", runs=str(tmp_path), env=Hall, **{**SMALL, **reporting})
+    assert result.summary()["evaluation"]["success"] == 1
+    evaluation: Any = evaluate_run(result.directory, episodes=2, env=Hall).evaluation
+    assert [group.success for group in evaluation.groups] == [1]
 
 
 def test_latent_takes_a_class_as_well(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^environment=.*choices"):  # It needs numbers.
+    with pytest.raises(ConfigError, match=r"^env=.*choices"):  # It needs numbers.
         run("latent", env=Walk, total_steps=10, runs=str(tmp_path))
 
 
@@ -158,11 +174,14 @@ class NoSpaces(gymnasium.Env[Any, Any]):
     ],
 )
 def test_what_makes_no_environment_is_refused(tmp_path: Path, env: Any, problem: str) -> None:
-    with pytest.raises(ConfigError, match=rf"environment.*{problem}"):
+    with pytest.raises(ConfigError, match=rf"env.*{problem}"):
         run("rollout", env=env, runs=str(tmp_path), **SMALL)
     assert not list(tmp_path.iterdir())
 
 
-def test_one_argument_has_one_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^env, environment:"):
-        run("rollout", env=Walk, environment=Walk, runs=str(tmp_path), **SMALL)
+def test_one_argument_has_one_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigError, match=r"^environment=\.\.\."):
+        run("rollout", runs=str(tmp_path), env=Walk, environment="x", **SMALL)
+    result: Any = run("rollout", runs=str(tmp_path), environment=Walk, **SMALL)
+    assert result.record.steps == 64
+    assert "env=..." in caplog.text

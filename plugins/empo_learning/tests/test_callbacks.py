@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from empo_core.errors import ConfigError
 from empo_core.protocols import Callback, RunContext, Training
 from empo_learning.callbacks import BestCheckpoint, EarlyStopping, Plateau
 from empo_learning.checkpoint import Checkpoints
@@ -172,16 +171,3 @@ def test_hooks_come_in_their_order_and_see_the_run(tmp_path: Path) -> None:
 
     ran(tmp_path, [Notes()], [7, 8, 9])
     assert calls == [("start", 3, 1), (1, 7, (7,), {"eval/score": 7}), "enough"]
-
-
-@pytest.mark.parametrize(
-    "callback",
-    [
-        EarlyStopping(EarlyStoppingParams()),
-        BestCheckpoint(BestCheckpointParams()),
-        Plateau(PlateauParams()),
-    ],
-)
-def test_without_evaluations_there_is_nothing_to_watch(tmp_path: Path, callback: Callback) -> None:
-    with pytest.raises(ConfigError, match="evaluation_interval"):
-        ran(tmp_path, [callback], [1, 2], evaluation_interval=0)

@@ -233,7 +233,7 @@ def test_what_cannot_be_evaluated_is_a_message(
         assert "Traceback" not in done.stderr
         assert not (Path(directory) / "evaluation").exists()
 
-    refused("nowhere", 2, "^nowhere: is not a run directory: it has no config.yaml")
+    refused("nowhere", 2, "^nowhere: does not exist")
     refused(run_dir(algorithm="serious"), 2, "'serious' cannot be played: its method 'restore'")
     refused(run_dir("algorithm.params.left=nothing"), 3, "left nothing; go on with: empo resume")
     refused(run_dir("algorithm.params.left=nonsense"), 3, "robots' policy is no probability")

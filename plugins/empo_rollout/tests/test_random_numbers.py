@@ -140,7 +140,7 @@ def drawn_in_run(folder: Path, make: Callable[[Path], Any], **changed: Any) -> d
         "algorithm": {"name": "rollout", "params": params}, "trackers": [],
         "runs": str(folder / "runs"), "seed": 1,
     }  # fmt: skip
-    Experiment.start(RunConfig.model_validate(config), environment=make(log))
+    Experiment.start(RunConfig.model_validate(config), env=make(log))
     found: dict[str, list[str]] = defaultdict(list)
     for line in log.read_text().splitlines():
         process, number = line.split()

@@ -18,6 +18,8 @@ Results = Mapping[str, Mapping[str, tuple[float, float, int]]]
 """Mean, half the width of its interval, and number of runs, by summary key and group."""
 BITS = "root.bits."
 """Powers in bits among the keys of summaries."""
+OF_HUMANS = ("X_h", "I_h", "maximum")
+"""What summaries give by the numbers of humans."""
 MOST_STEPS = 8
 """Rows of a table of a curve."""
 
@@ -46,32 +48,63 @@ def tables(comparison: Comparison) -> Iterator[Table]:
             for key, values in comparison.differences.items()
         ],
     )
+    humans = _human_names(comparison)
     yield (
         "Results",
         ("key", *names),
         [
-            (key, *(_with_interval(*values[name][:2]) if name in values else "" for name in names))
+            (
+                _named(key, humans),
+                *(_with_interval(*values[name][:2]) if name in values else "" for name in names),
+            )
             for key, values in comparison.results.items()
         ],
     )
-    if rows := list(_bits_rows(comparison.results, names)):
-        yield f"Differences in bits, from {names[0]}", ("key", *names[1:]), rows
+    has_rhos = any(key.endswith("theory.rho") for key in comparison.differences)
+    if rows := list(_bits_rows(comparison.results, names, humans, with_l=not has_rhos)):
+        title = f"Differences in bits, from {names[0]}"
+        if has_rhos:
+            title += " (without L, which means another thing for each rho; L_per_rho is alike)"
+        yield title, ("key", *names[1:]), rows
     for metric, bands in comparison.bands.items():
         numbers = ", ".join(f"{name}: n = {band.number}" for name, band in bands.items())
         yield f"{metric} ({numbers})", ("step", *bands), _curve_rows(list(bands.values()))
 
 
-def _bits_rows(results: Results, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def _human_names(comparison: Comparison) -> dict[str, str]:
+    """The name of each human by number, where all runs that say it agree."""
+    names: dict[str, set[str]] = {}
+    for group in comparison.groups:
+        for run in group.runs:
+            root = run.summary.get("root")
+            humans = root.get("humans") if isinstance(root, dict) else None
+            for number, name in (humans if isinstance(humans, dict) else {}).items():
+                names.setdefault(number, set()).add(str(name))
+    return {number: next(iter(same)) for number, same in names.items() if len(same) == 1}
+
+
+def _named(key: str, humans: Mapping[str, str]) -> str:
+    """The key of a number about one human, with the human's name."""
+    above, _, number = key.rpartition(".")
+    is_of_human = above.rpartition(".")[2] in OF_HUMANS and number in humans
+    return f"{above}.{humans[number]}" if is_of_human else key
+
+
+def _bits_rows(
+    results: Results, names: Sequence[str], humans: Mapping[str, str], *, with_l: bool
+) -> Iterator[tuple[str, ...]]:
     """What later groups have more than the first, of each power in bits at the start."""
     for key, values in results.items():
         power = key.removeprefix(BITS)
         if power == key or power.startswith("maximum") or names[0] not in values:
             continue
+        if power == "L" and not with_l:
+            continue
         first = values[names[0]][0]
         differences = (
             f"{values[name][0] - first:+.4f}" if name in values else "" for name in names[1:]
         )
-        yield power, *differences
+        yield _named(power, humans), *differences
 
 
 def _curve_rows(bands: Sequence[Band]) -> list[tuple[str, ...]]:

@@ -209,7 +209,7 @@ def of_caller(
     if not is_named:
         raise ConfigError(
             f"{where}: there is none; name one, e.g. {example}, or give a class or function: "
-            "empo_core.run(config, env=...), and environment=... where a run is loaded, as by "
+            "empo_core.run(config, env=...), and env=... where a run is loaded, as by "
             "load_agent or export_run"
         )
     return None

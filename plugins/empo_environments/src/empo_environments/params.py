@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from empo_core import Config
 
@@ -30,6 +30,8 @@ _IMPORTED_KEY = re.compile(
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w.]*")
 """``package.module:name``, as entry points are written."""
+_OF_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z0-9_./-]+)")
+"""An id with the module that registers it, as ``gymnasium.make`` takes it."""
 _OWN_NAMES = ("highway_env.",)
 """Packages whose environments import dotted names in their arguments, which may be their own."""
 
@@ -82,8 +84,22 @@ def _of_this_registry(name: str) -> str:
     return name
 
 
+def _of_no_module(name: object) -> object:
+    if isinstance(name, str) and (match := _OF_MODULE.fullmatch(name)):
+        module, identifier = match.groups()
+        raise ValueError(
+            f"{name!r} names code, and a config holds data only; have the package imported by "
+            f"'empo --import {module} run ...' (in Python: import {module}), and write "
+            f"{identifier!r} here"
+        )
+    return name
+
+
 GymnasiumId = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"), AfterValidator(_of_this_registry)
+    str,
+    BeforeValidator(_of_no_module),
+    Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"),
+    AfterValidator(_of_this_registry),
 ]
 """An id of Gymnasium's registry; no ``module:Name``, which Gymnasium would import."""
 Kwargs = Annotated[dict[str, Any], AfterValidator(_plain)]

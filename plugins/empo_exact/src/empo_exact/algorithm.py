@@ -142,6 +142,7 @@ class Exact(Algorithm):
         world = _world(world)
         check_humans(world.spec)
         check_params(world, self._params)
+        self._refuse_unsuitable(world)
         if key := self._params.needs_one_start(self._params.compute.processes):
             require_one_start(world, key)
         if reason := too_many_actions(world.spec):

@@ -63,6 +63,7 @@ def root_data(solution: Solution) -> dict[str, JsonValue]:
     root, achieved = solution.at_start(), _achieved(solution)
     bits, rho = solution.bits(root), solution.problem.rho
     return {
+        "humans": {str(human): solution.spec.agents[human].name for human in root.X_h},
         "V_r": root.V_r,
         "U_r": root.U_r,
         "Q_r": [None if np.isnan(q) else float(q) for q in root.Q_r],

@@ -26,7 +26,7 @@ def explain(
     at: Annotated[
         str | None,
         typer.Option(
-            help="A state by what stands where: 'human 1@(2,1)→E; robot 0@(1,1)'.",
+            help="A state by what stands where: 'human 1@(2,1)→E; robot 0@(1,1)'; or its name.",
             show_default=False,
         ),
     ] = None,

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from empo_core.errors import WorldError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.tables import bar, report_table
 from empo_core.threads import torch_threads
@@ -20,6 +21,7 @@ from empo_core.trees import JsonData
 from empo_core.types import AgentSpec
 from empo_inspector.costs import Costs
 from empo_inspector.sentences import sentences
+from empo_inspector.state_choice import state_name
 from empo_inspector.why import TIE, Reasons, find_reasons
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import robot_policies
@@ -160,7 +162,11 @@ def explain(
     tracker: Tracker | None = None,
 ) -> Explanation:
     """An explanation of a decision; see ``why.find_reasons`` for arguments and errors."""
-    reasons = find_reasons(inspection, state, time, action, versus, tracker)
+    try:
+        reasons = find_reasons(inspection, state, time, action, versus, tracker)
+    except WorldError as error:
+        name = state_name(world, inspection.rows[state])
+        raise WorldError(f"{error} (the state {name})" if name else str(error)) from error
     description = world.describe(torch.from_numpy(reasons.row.copy()))
     return Explanation(reasons, description, initial_words(world, reasons.row, reasons.time))
 

@@ -6,10 +6,11 @@ import re
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Integer
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
+from empo_core.suggestions import nearest
 from empo_core.types import WorldSpec
 from empo_inspector.decision import OneStep
 from empo_theory.inspection import Inspection
@@ -44,15 +45,19 @@ def by_places(inspection: Inspection, world: WorldModel, places: str, time: int)
     Args:
         inspection: The states.
         world: Their world.
-        places: Such as ``human 1@(2,1)→E; robot 0@(1,1)``; names may be shortened.
+        places: Such as ``human 1@(2,1)→E; robot 0@(1,1)``; names may be shortened. Or the name of
+            a state, as ``WorldModel.describe`` has it.
         time: The time.
 
     Raises:
         ConfigError: if the description cannot be read, or fits no state or several.
     """
     fits = ~np.isnan(inspection.v_r[check_time(inspection, time)])
-    for place in filter(None, map(str.strip, places.split(";"))):
-        fits &= _fits(inspection, world, place)
+    if world.positions(torch.from_numpy(inspection.rows[:1])) is None:
+        fits &= _named(inspection, world, places.strip())
+    else:
+        for place in filter(None, map(str.strip, places.split(";"))):
+            fits &= _fits(inspection, world, place)
     matches = np.flatnonzero(fits)
     if len(matches) == 1:
         return int(matches[0])
@@ -110,6 +115,30 @@ def check_time(inspection: Inspection, time: int) -> int:
     return time - inspection.first_time
 
 
+def state_name(world: WorldModel, row: Integer[np.ndarray, " word"]) -> str:
+    """The name of a state, where its description has one line; else an empty text."""
+    description = world.describe(torch.from_numpy(row.copy())).strip()
+    return "" if "\n" in description else description
+
+
+def _named(inspection: Inspection, world: WorldModel, name: str) -> Bool[np.ndarray, " state"]:
+    """The states of a name, in a world that does not say where agents are.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    names = [state_name(world, row) for row in inspection.rows]
+    if name not in names:
+        close = nearest(name, names)
+        hint = f" Did you mean {close!r}?" if close else ""
+        listed = ", ".join(filter(None, names[:MOST_LISTED])) or "without names; use --state"
+        raise ConfigError(
+            f"--at {name!r}: {world.spec.name!r} has no state of this name.{hint} States are "
+            f"{listed}{' and others' if len(names) > MOST_LISTED else ''}"
+        )
+    return np.array([other == name for other in names])
+
+
 def _fits(inspection: Inspection, world: WorldModel, place: str) -> Bool[np.ndarray, " state"]:
     """The states in which one agent stands, and perhaps looks, as described."""
     read = _PLACE.fullmatch(place)
@@ -121,8 +150,7 @@ def _fits(inspection: Inspection, world: WorldModel, place: str) -> Bool[np.ndar
     agent = _agent(world.spec, read["agent"].strip())
     rows = torch.from_numpy(inspection.rows)
     positions = world.positions(rows)
-    if positions is None:
-        raise ConfigError(f"--at: {world.spec.name!r} does not say where agents are; use --state")
+    assert positions is not None  # Worlds without positions have names.
     cell = torch.tensor([int(read["x"]), int(read["y"])])
     fits: Bool[np.ndarray, " state"]
     fits = (positions[:, agent] == cell).all(1).numpy()

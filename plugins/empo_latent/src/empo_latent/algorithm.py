@@ -37,6 +37,7 @@ from empo_learning.compute import require_device
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.room import num_parameters, require_room_for_networks
 from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
@@ -101,6 +102,10 @@ class LatentAlgorithm(Algorithm):
             videos=newest_videos(learner.evaluations),
         )
 
+    def require_evaluations(self, watcher: str) -> None:
+        """Refuse a run that is not evaluated; see ``empo_core.protocols.Algorithm``."""
+        self._params.reporting.require_evaluations(watcher)
+
     def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
         """Refuse all but more steps and other reports; see ``empo_core.protocols.Algorithm``."""
         require_extension(changes, scheduled=self._params.scheduled)
@@ -121,6 +126,7 @@ class LatentAlgorithm(Algorithm):
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
+        schedule_of(self._params.optimiser)
         _refuse(world)
         tasks = tasks_of(self._params, None)
         losses, spec = self._losses(), self._spec(tasks)

@@ -15,7 +15,7 @@ from empo_core import Config
 from empo_core.config import EnvironmentRef, PolicyLossRef, merged
 from empo_latent.presets import PRESETS, SIZES, Preset, Size
 from empo_learning.extension import InitialModel
-from empo_learning.params import Compute, Optimiser, Replay, ScoredReporting
+from empo_learning.params import MOST_LR, Compute, Optimiser, Replay, ScoredReporting
 
 Units = Annotated[int, Field(ge=1, le=10**9)]
 """Units of a layer; RAM refuses most of it, with its bytes."""
@@ -223,7 +223,7 @@ class LearningParams(Config):
 class OptimiserParams(Optimiser):
     """Parameters of the optimiser (Adam)."""
 
-    lr: Positive = Field(3e-4, description="Learning rate.")
+    lr: float = Field(3e-4, gt=0, le=MOST_LR, description="Learning rate.")
     encoder_lr_scale: Positive = Field(0.3, description="Its factor for the encoder.")
     policy_eps: Positive = Field(1e-5, description="Adam's epsilon for the policies.")
     weight_decay: float = Field(0.0, ge=0, description="Decay of the weights (AdamW).")

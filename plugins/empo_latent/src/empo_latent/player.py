@@ -46,11 +46,7 @@ class LatentPlayer(EpisodePlayer):
         self, *, episodes: int, seed: int, max_steps: int | None = None
     ) -> Sequence[PlayedEpisodes]:
         """Episodes of each task by each actor; see ``EpisodePlayer.play``."""
-        if max_steps is not None:
-            raise ConfigError(
-                "episodes of algorithm 'latent' end where its tasks end them (max_episode_steps); "
-                "leave out --max-steps"
-            )
+        _refuse_cut(max_steps)
         evaluations = self.evaluations(episodes=episodes, seed=seed)
         played = []
         for number, task in enumerate(evaluations[0].tasks):
@@ -59,18 +55,23 @@ class LatentPlayer(EpisodePlayer):
                 ends = Counter(
                     "terminated" if episode.terminated else "truncated" for episode in mine
                 )
+                reported = [item.success for item in mine if item.success is not None]
                 played.append(
                     PlayedEpisodes(
                         group={"task": task, "actor": evaluation.actor},
                         returns=np.array([episode.total for episode in mine]),
                         lengths=np.array([episode.length for episode in mine]),
                         ends=dict(sorted(ends.items())),
+                        successes=np.array(reported) if reported else None,
                     )
                 )
         return played
 
-    def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
+    def film(
+        self, directory: Path, *, episodes: int, seed: int, max_steps: int | None = None
+    ) -> Sequence[Path]:
         """Animations of episodes of each task by each actor; see ``EpisodePlayer.film``."""
+        _refuse_cut(max_steps)
         self._require_pictures()
         evaluations = self.evaluations(episodes=episodes, seed=seed, videos=episodes)
         videos = [video for evaluation in evaluations for video in evaluation.videos]
@@ -111,3 +112,16 @@ class LatentPlayer(EpisodePlayer):
 
     def _agent(self, number: int) -> LatentAgent:
         return LatentAgent(self._model, self._params, self._spec, number)
+
+
+def _refuse_cut(max_steps: int | None) -> None:
+    """Refuse to cut episodes.
+
+    Raises:
+        ConfigError: if they should be cut.
+    """
+    if max_steps is not None:
+        raise ConfigError(
+            "episodes of algorithm 'latent' end where its tasks end them (max_episode_steps); "
+            "leave out --max-steps"
+        )

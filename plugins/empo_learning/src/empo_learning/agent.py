@@ -20,7 +20,7 @@ def load_agent(
     *,
     member: str | None = None,
     checkpoint: CheckpointChoice = "newest",
-    environment: Callable[[], object] | None = None,
+    env: Callable[[], object] | None = None,
 ) -> Agent:
     """The agent that a finished or interrupted run learned, whatever its algorithm.
 
@@ -30,14 +30,14 @@ def load_agent(
         run_dir: The run directory.
         member: Name of the agent or task, where the environments have several; None: the first.
         checkpoint: Which weights of the run.
-        environment: Makes an environment, where the run was given one from Python.
+        env: Makes an environment, where the run was given one from Python.
 
     Raises:
         ConfigError: if the path is no run directory, its algorithm cannot act, or it has no such
             agent or task.
         StorageError: if the run left nothing that can be loaded.
     """
-    run = Experiment.load(run_dir, environment=environment)
+    run = Experiment.load(run_dir, env=env)
     policies = run.policies(checkpoint)
     if not isinstance(policies, tuple):
         return policies.agent(member)
@@ -62,9 +62,15 @@ def observation_row(
         picture: Channels, height and width, where it is one picture.
 
     Raises:
-        CollectError: if the observation has another number of numbers.
+        CollectError: if the observation is no numbers, or another number of them, or one of them is
+            NaN, infinite, or no byte where the policy learned from bytes.
     """
-    if observation.dtype == object or observation.size != words:
+    if observation.dtype.kind not in "biuf":
+        raise CollectError(
+            f"the observation has dtype {observation.dtype}; give an array of numbers, and flatten "
+            "what is a dictionary with gymnasium.spaces.flatten"
+        )
+    if observation.size != words:
         raise CollectError(
             f"the observation has shape {observation.shape}, and the policy learned from {words} "
             "numbers: flatten what is a dictionary with gymnasium.spaces.flatten, and stack and "
@@ -72,7 +78,16 @@ def observation_row(
         )
     if picture is not None and observation.ndim == 3 and observation.shape != picture:
         observation = observation.transpose(2, 0, 1)
-    return observation.astype(dtype).reshape(-1)
+    row = observation.astype(dtype).reshape(-1)
+    same = np.isfinite(row) if dtype == "float32" else row == observation.reshape(-1)
+    if not same.all():
+        place = int(np.argmin(same))
+        needs = "finite numbers" if dtype == "float32" else "whole numbers from 0 to 255"
+        raise CollectError(
+            f"the observation has {observation.reshape(-1)[place]} at place {place} of its flat "
+            f"row; the policy reads {needs}"
+        )
+    return row
 
 
 class WorldAgent(Agent):
@@ -94,10 +109,10 @@ class WorldAgent(Agent):
             SolveError: if the policy is not defined there.
         """
         spec, row = self._world.spec, np.asarray(observation)
-        if row.shape != (spec.state_words,):
+        if row.shape != (spec.state_words,) or row.dtype.kind not in "biu":
             raise CollectError(
-                f"the observation has shape {row.shape}; a state of {spec.name!r} is a row of "
-                f"{spec.state_words} words"
+                f"the observation has shape {row.shape} and dtype {row.dtype}; a state of "
+                f"{spec.name!r} is a row of {spec.state_words} whole numbers"
             )
         steps_left = 1 if spec.horizon is None else spec.horizon - self._time
         if steps_left < 1:

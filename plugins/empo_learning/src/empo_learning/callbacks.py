@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from empo_core.errors import ConfigError
 from empo_core.protocols import Callback, Training
 from empo_core.trees import StateDict, whole_number
 from empo_core.types import Histogram
@@ -19,25 +18,13 @@ class ScoreWatch(Callback):
         num_failures: Evaluations in a row, the newest ones, that were no better.
     """
 
-    def __init__(self, name: str, min_improvement: float) -> None:
-        """Watch; ``name`` is the component's, and smaller improvements count as none."""
-        self._name, self._min_improvement = name, min_improvement
+    needs_evaluations = True
+
+    def __init__(self, min_improvement: float) -> None:
+        """Watch; smaller improvements count as none."""
+        self._min_improvement = min_improvement
         self.best: float | None = None
         self.num_failures = 0
-
-    def start(self, training: Training) -> None:
-        """Refuse a run whose scores cannot be watched.
-
-        Raises:
-            ConfigError: if the run is not evaluated while it learns.
-        """
-        if not training.evaluation_interval:
-            raise ConfigError(
-                f"callback {self._name!r} watches evaluations while the run learns, and there are "
-                "none: set algorithm.params.reporting.evaluation_interval to at least 1, "
-                "evaluation_episodes to at least 1, and for 'phase2' reporting.compare to an "
-                "algorithm; or drop the callback"
-            )
 
     def is_better(self, score: float | None) -> bool:
         """True if a score is the best so far, which is then noted."""
@@ -64,7 +51,7 @@ class EarlyStopping(ScoreWatch):
     """Stops a run whose evaluations do not get better any more."""
 
     def __init__(self, params: EarlyStoppingParams) -> None:
-        super().__init__("early-stopping", params.min_improvement)
+        super().__init__(params.min_improvement)
         self._patience = params.patience
 
     def after_evaluation(
@@ -82,7 +69,7 @@ class BestCheckpoint(ScoreWatch):
     """Writes a checkpoint after each evaluation that is the best so far."""
 
     def __init__(self, params: BestCheckpointParams) -> None:
-        super().__init__("best-checkpoint", params.min_improvement)
+        super().__init__(params.min_improvement)
 
     def after_evaluation(
         self, training: Training, score: float | None, metrics: Mapping[str, float | Histogram]
@@ -96,7 +83,7 @@ class Plateau(ScoreWatch):
     """Lowers the learning rate of a run whose evaluations do not get better any more."""
 
     def __init__(self, params: PlateauParams) -> None:
-        super().__init__("plateau", params.min_improvement)
+        super().__init__(params.min_improvement)
         self._params = params
 
     def after_evaluation(

@@ -18,7 +18,7 @@ def export_run(
     *,
     member: str | None = None,
     checkpoint: CheckpointChoice = "newest",
-    environment: Callable[[], object] | None = None,
+    env: Callable[[], object] | None = None,
 ) -> Path:
     """Write the policy that a run has learned, for programs without torch and EMPO.
 
@@ -27,7 +27,7 @@ def export_run(
         output: The file; None: ``policy.onnx`` in the run directory.
         member: Name of the agent or task, where the environments have several; None: the first.
         checkpoint: Which weights of the run.
-        environment: Makes an environment, where the run was given one from Python.
+        env: Makes an environment, where the run was given one from Python.
 
     Returns:
         The file.
@@ -37,7 +37,7 @@ def export_run(
             such agent or task, or the package ``onnx`` is missing.
         StorageError: if the run left nothing that can be loaded, or the file cannot be written.
     """
-    run = Experiment.load(run_dir, environment=environment)
+    run = Experiment.load(run_dir, env=env)
     path = run.directory / POLICY if output is None else Path(output)
     policies = run.policies(checkpoint)
     if isinstance(policies, EpisodePlayer):

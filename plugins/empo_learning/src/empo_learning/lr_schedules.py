@@ -6,12 +6,14 @@ import math
 
 from empo_core.components import build
 from empo_core.config import Config
-from empo_core.errors import ConfigError, failure
+from empo_core.errors import ConfigError, failure, written_at
 from empo_core.protocols import Schedule
 from empo_learning.params import Optimiser
 from empo_learning.plugin import EndParams, InverseParams
 
 WHERE = "algorithm.params.optimiser.lr_schedule"
+MOST = 1_000_000
+"""The greatest factor; learning rates that rise by more are a slip."""
 
 
 class Constant:
@@ -69,25 +71,39 @@ class CheckedSchedule:
     """
 
     def __init__(self, schedule: Schedule) -> None:
+        """Wrap a schedule, and try it at the beginning, in the middle and at the end.
+
+        Raises:
+            ConfigError: if the schedule raises an error, or returns no finite number in
+                [0, ``MOST``].
+        """
         self._schedule = schedule
         self.name = name_of(schedule)
+        for progress in (0.0, 0.5, 1.0):
+            self(progress)
 
     def __call__(self, progress: float) -> float:
         """The factor.
 
         Raises:
-            ConfigError: if the schedule raises an error, or returns no finite number of at least 0.
+            ConfigError: if the schedule raises an error, or returns no finite number in
+                [0, ``MOST``].
         """
         progress = min(max(progress, 0.0), 1.0)
         try:
-            factor = float(self._schedule(progress))
+            value = self._schedule(progress)
         except Exception as error:
             problem = failure(error, self._schedule, f"progress {progress:g}")
             raise ConfigError(f"{WHERE}: the learning-rate schedule {problem}") from error
-        if not (math.isfinite(factor) and factor >= 0):
+        try:
+            factor = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            factor = math.nan
+        if not 0 <= factor <= MOST:
             raise ConfigError(
-                f"{WHERE}: the learning-rate schedule {self.name} returned {factor} for progress "
-                f"{progress:g}; the factor of the learning rate must be finite and at least 0"
+                f"{WHERE}: the learning-rate schedule {self.name} returned {value!r:.100} for "
+                f"progress {progress:g}; the factor of the learning rate must be a number from 0 "
+                f"to {MOST:,}{written_at(self._schedule)}"
             )
         return factor
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pydantic import Field, field_validator, model_validator
 
 from empo_core.config import Config, ScheduleRef
+from empo_core.errors import ConfigError
 
 
 class Compute(Config):
@@ -22,6 +23,10 @@ class Compute(Config):
         if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
             raise ValueError(f"{device!r} is no device; choose cpu, cuda, or one such as cuda:0")
         return device
+
+
+MOST_LR = 100.0
+"""Greatest learning rate: with Adam, the numbers of networks would move by so much in one step."""
 
 
 def _schedule(name: str) -> Callable[[], ScheduleRef]:
@@ -64,6 +69,28 @@ class Reporting(Config):
         2, ge=1, description="Number of newest checkpoints that are kept."
     )
 
+    @property
+    def without_scores(self) -> str | None:
+        """The key by which evaluations measure nothing; None: they measure something."""
+        return None
+
+    def require_evaluations(self, watcher: str) -> None:
+        """Refuse a run that is not evaluated while it learns.
+
+        Args:
+            watcher: What needs evaluations.
+
+        Raises:
+            ConfigError: if there are none.
+        """
+        missing = [] if self.evaluation_interval else ["evaluation_interval"]
+        missing += [] if self.without_scores is None else [self.without_scores]
+        if missing:
+            raise ConfigError(
+                f"algorithm.params.reporting.{' and '.join(missing)} must be set: {watcher} "
+                "watches evaluations while the run learns, and there are none; or drop the callback"
+            )
+
 
 class ScoredReporting(Reporting):
     """Reporting of learners whose evaluations have a score that may be good enough to stop."""
@@ -76,6 +103,11 @@ class ScoredReporting(Reporting):
     solved_evaluations: int = Field(
         3, ge=1, description="Evaluations over which solved_at takes the mean."
     )
+
+    @property
+    def without_scores(self) -> str | None:
+        """The key without which there are no evaluations."""
+        return None if self.evaluation_episodes else "evaluation_episodes"
 
     @model_validator(mode="after")
     def _can_be_solved(self) -> ScoredReporting:

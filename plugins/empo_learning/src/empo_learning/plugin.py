@@ -51,7 +51,7 @@ class ConstantParams(Config):
 class EndParams(Config):
     """Parameters of schedules ``linear`` and ``cosine``: where the learning rate ends."""
 
-    end: float = Field(0.0, ge=0, description="Factor of the learning rate at the end.")
+    end: float = Field(0.0, ge=0, le=1000, description="Factor of the learning rate at the end.")
 
 
 class InverseParams(Config):

@@ -31,6 +31,7 @@ from empo_core.trees import JsonData
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_phase2.compare import Comparison, solve, solver_for
@@ -127,6 +128,10 @@ class Phase2(Algorithm):
             assessed=None if comparison is None else comparison.assess(estimate),
         )
 
+    def require_evaluations(self, watcher: str) -> None:
+        """Refuse a run that is not evaluated; see ``empo_core.protocols.Algorithm``."""
+        self._params.reporting.require_evaluations(watcher)
+
     def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
         """Refuse all but more steps and other reports; see ``empo_core.protocols.Algorithm``."""
         scheduled = self._params.scheduled
@@ -170,6 +175,7 @@ class Phase2(Algorithm):
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run."""
+        schedule_of(self._params.optimiser)
         problem = Problem.of(self._params, world)
         spec, schedule = problem.spec, WarmUpSchedule(self._params)
         problem.warn()

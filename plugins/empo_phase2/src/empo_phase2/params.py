@@ -16,7 +16,7 @@ from empo_core.config import (
     ValueNetworkRef,
     WorldModelRef,
 )
-from empo_learning.params import LINEAR, Compute, Optimiser, Replay, Reporting
+from empo_learning.params import LINEAR, MOST_LR, Compute, Optimiser, Replay, Reporting
 from empo_theory.parameters import TheoryParams
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class WarmUp(Config):
         return self
 
 
-Rate = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, le=MOST_LR)]
 
 
 class OptimiserParams(Optimiser):
@@ -253,6 +253,11 @@ class ReportingParams(Reporting):
         description="Training steps between two logged tables of the time that the five stages of "
         "targets take, which are then also metrics and `result.profile()`; 0 measures nothing.",
     )  # fmt: skip
+
+    @property
+    def without_scores(self) -> str | None:
+        """The key without which nothing is compared."""
+        return "compare (e.g. exact)" if self.compare is None else None
 
 
 class ComputeParams(Compute):

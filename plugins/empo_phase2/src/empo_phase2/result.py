@@ -112,6 +112,7 @@ class Phase2Result(LearnedResult):
     def _root(self) -> dict[str, Any]:
         root, achieved = self.root, self._achieved()
         return {
+            "humans": {str(human): self.spec.agents[human].name for human in self.spec.humans},
             "V_r": float(root.v_r[0]),
             "U_r": float(root.u_r[0]),
             "Q_r": [None if math.isnan(q) else q for q in root.q_r[0].tolist()],

@@ -33,6 +33,7 @@ from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.result import EvaluationRow
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
 from empo_learning.saved_model import MODEL
@@ -44,7 +45,13 @@ from empo_rollout.learner import RolloutLearner
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
-from empo_rollout.policy import Networks, ObservationNormalisation, blank_policy, build_policy
+from empo_rollout.policy import (
+    Networks,
+    ObservationNormalisation,
+    blank_policy,
+    build_policy,
+    require_forward,
+)
 from empo_rollout.policyfile import load_policy
 from empo_rollout.ppo import Updater, require_learnable
 from empo_rollout.remote_collector import RemoteCollector
@@ -80,6 +87,7 @@ class RolloutAlgorithm(Algorithm):
         environments = self._environments(context)
         plan = environments.plan()
         _require_room(self._params, plan, environments.spec)
+        require_forward(self._params.policy, environments.spec)
         warnings = list(warnings_before(self._params, plan, environments.spec))
         _tell(plan, warnings)
         # Workers need processors too, and small networks gain nothing by more.
@@ -198,6 +206,10 @@ class RolloutAlgorithm(Algorithm):
             lr_schedule=context.lr_schedule,
         )
 
+    def require_evaluations(self, watcher: str) -> None:
+        """Refuse a run that is not evaluated; see ``empo_core.protocols.Algorithm``."""
+        self._params.reporting.require_evaluations(watcher)
+
     def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
         """Refuse all but more steps and other reports; see ``empo_core.protocols.Algorithm``."""
         require_extension(changes, scheduled=self._params.scheduled)
@@ -255,6 +267,7 @@ class RolloutAlgorithm(Algorithm):
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
+        schedule_of(self._params.optimiser)
         require_device(self._params.compute.device)
         environments = EnvironmentFactory(self._params, world, Path())
         plan, spec = environments.plan(), environments.spec
@@ -262,6 +275,7 @@ class RolloutAlgorithm(Algorithm):
         build_normaliser(self._params, spec)
         if self._params.initial is not None:
             initial_policy(self._params, spec)
+        require_forward(self._params.policy, spec)
         policy = blank_policy(self._params.policy, spec)
         require_learnable(policy, _losses(self._params), self._params, plan, Group())
         return {

@@ -78,7 +78,7 @@ def _played(
     agent = torch.arange(num_agents, device=device) % len(env_spec.agents)
     memory = policy.initial_memory(num_agents).to(device)
     returns, lengths = np.zeros((num_agents, count)), np.zeros((num_agents, count), np.int64)
-    why = np.full((num_agents, count), -1)
+    why, success = np.full((num_agents, count), -1), np.full((num_agents, count), -1)
     number, acted = np.zeros(num_agents, np.int64), np.zeros(num_agents, bool)
     left = count * plan.most_steps
     while True:
@@ -88,6 +88,9 @@ def _played(
         rows = np.flatnonzero(acted & (number < count))
         returns[rows, number[rows]] += time_step.reward[rows]
         lengths[rows, number[rows]] += 1
+        if time_step.success is not None:
+            best = np.maximum(success[rows, number[rows]], time_step.success[rows])
+            success[rows, number[rows]] = best
         done = rows[(time_step.terminated | time_step.truncated)[rows]]
         why[done, number[done]] = time_step.reasons[done]
         number[done] += 1
@@ -120,6 +123,7 @@ def _played(
         mine = (lengths > 0) & (np.arange(num_agents) % len(env_spec.agents) == index)[:, None]
         if not mine.any():
             continue  # An agent that never acted.
+        reported = success[mine & (success >= 0)]
         counts = np.bincount(why[mine] % len(reasons), minlength=len(reasons))
         played.append(
             PlayedEpisodes(
@@ -127,6 +131,7 @@ def _played(
                 returns=returns[mine],
                 lengths=lengths[mine],
                 ends={name: int(n) for name, n in zip(reasons, counts, strict=True) if n},
+                successes=reported if len(reported) else None,
             )
         )
     return played

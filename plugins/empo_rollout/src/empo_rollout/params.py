@@ -10,7 +10,7 @@ from empo_core import Config
 from empo_core.config import EnvironmentRef, ExecutorRef, PolicyLossRef, PolicyNetworkRef, merged
 from empo_environments.params import NormaliseParams
 from empo_learning.extension import InitialModel
-from empo_learning.params import Compute, Optimiser, ScoredReporting
+from empo_learning.params import MOST_LR, Compute, Optimiser, ScoredReporting
 from empo_rollout.presets import ENVS_OF_SHORT_RUNS, FEW, PRESETS, SHORT, Preset
 
 MOST_STEPS, MOST_ENVS = 10**12, 10**7
@@ -242,7 +242,7 @@ class OptimiserParams(Optimiser):
     """The optimiser and its learning rate."""
 
     name: Literal["adam", "adamw", "sgd"] = Field("adam", description="The optimiser.")
-    lr: float = Field(3e-4, gt=0, description="Learning rate.")
+    lr: float = Field(3e-4, gt=0, le=MOST_LR, description="Learning rate.")
     lr_warm_up: int = Field(0, ge=0, description="Optimiser steps in which it rises to that.")
     betas: tuple[Decay, Decay] = Field(
         (0.9, 0.999), description="Decay of averages of gradients, and (Adam) of their squares."
@@ -447,7 +447,7 @@ def _is_short_without_sizes(data: dict[str, Any]) -> bool:
         "experience": {"batch_size"},
     }
     has_sizes = any(keys & _given(data.get(name)) for name, keys in sizes.items())
-    is_short = isinstance(total, int) and total < SHORT
+    is_short = isinstance(total, int | float) and total < SHORT
     return is_short and not has_sizes and data.get("collection") is None
 
 

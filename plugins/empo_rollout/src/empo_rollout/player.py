@@ -61,7 +61,9 @@ class RolloutPlayer(EpisodePlayer):
         vector, episodes_each = self._environments.evaluation(episodes * len(self.members))
         return self._played(vector, episodes_each, seed, max_steps)
 
-    def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
+    def film(
+        self, directory: Path, *, episodes: int, seed: int, max_steps: int | None = None
+    ) -> Sequence[Path]:
         """Animations of episodes of one copy, with all its agents; see ``EpisodePlayer.film``."""
         vector, draw = self._environments.filmed()
         camera = EpisodeCamera(
@@ -71,7 +73,7 @@ class RolloutPlayer(EpisodePlayer):
             actor="policy",
             fps=vector.spec.render_fps,
         )
-        self._played(vector, episodes, seed, camera=camera)
+        self._played(vector, episodes, seed, max_steps, camera)
         return save_videos(camera.videos, directory)
 
     def _played(

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from empo_core.components import build
-from empo_core.errors import ConfigError
+from empo_core.errors import ConfigError, failure, written_at
 from empo_core.protocols import PolicyNetwork
 from empo_core.protocols.environments import EnvSpec
 from empo_environments.normalisation import EPSILON
 from empo_learning.distributions import BoundedNormal
+from empo_learning.room import num_parameters
 from empo_rollout.distributions import ActionMap, MultiCategorical, diagonal_normal
 from empo_rollout.networks import HIDDEN_GAIN, orthogonal
 from empo_rollout.params import ComputeParams, PolicyParams
@@ -25,6 +26,8 @@ COMPILE_OPTIONS = {"layout_optimization": False}
 """Options for ``torch.compile``. Without them it plans wrong strides for convolutions over as
 many rows as the data says, which agents with networks of their own have, and fails."""
 POLICY_GAIN, VALUE_GAIN = 0.01, 1.0
+MOST_TRIED = 10**7
+"""Numbers of networks that are tried out before a run."""
 
 
 class PolicyStep(NamedTuple):
@@ -100,6 +103,38 @@ def blank_policy(
         policy = Networks(params, env_spec)
     policy.normalisation = normalisation
     return policy
+
+
+def require_forward(params: PolicyParams, env_spec: EnvSpec) -> None:
+    """Ask networks for the features of one observation, zeros, before anything is collected.
+
+    Raises:
+        ConfigError: if the component's code fails, or returns other rows than it says.
+    """
+    if num_parameters(lambda: [blank_policy(params, env_spec)]) > MOST_TRIED:
+        return
+    policy = build_policy(params, env_spec, generator=torch.Generator())
+    trunk = policy.members[0].trunk
+    observation = torch.zeros(1, 1, env_spec.observations.words)
+    memory, starts = torch.zeros(1, trunk.memory_size), torch.ones(1, 1, dtype=torch.bool)
+    try:
+        with torch.no_grad():
+            features, after = trunk.unroll(observation, memory, starts)
+    except ConfigError:
+        raise
+    except Exception as error:
+        problem = failure(error, trunk, "forward of one row of zeros")
+        raise ConfigError(f"policy.network: {params.network.name!r}: {problem}") from error
+    for name, rows, shape in (
+        ("features", features, (1, 1, trunk.features)),
+        ("memory", after, (1, trunk.memory_size)),
+    ):
+        if tuple(rows.shape) != shape:
+            raise ConfigError(
+                f"policy.network: {params.network.name!r} returns {name} of shape "
+                f"{tuple(rows.shape)} for one row of an observation; they should have shape "
+                f"{shape}{written_at(trunk)}"
+            )
 
 
 def _check(params: PolicyParams, env_spec: EnvSpec) -> None:

@@ -49,4 +49,5 @@ class RolloutResult(EpisodicResult):
 
     def _cells(self, returns: GroupReturns) -> dict[str, str]:
         ends = [f"{name} {share:.0%}" for name, share in returns.ends.items()]
-        return {"ended": ", ".join(ends)}
+        cells = {"ended": ", ".join(ends)}
+        return cells if returns.success is None else cells | {"success": f"{returns.success:.0%}"}

@@ -24,6 +24,8 @@ from empo_core.config import Config
 Rationality = float | Literal["inf"]
 MOST_EXPONENT = 1000.0
 """Greatest zeta, xi and eta: from about there on powers of 1/2 are 0 in double precision."""
+MOST_BETA = 1e9
+"""Greatest beta_h and beta_r: from there on options that differ by a millionth have no chance."""
 Counting = Literal["arrival", "presence"]
 RobotModel = Literal["pessimistic", "optimistic", "even"]
 
@@ -56,8 +58,11 @@ class HumanTheory(Config):
     @field_validator("beta_h")
     @classmethod
     def _is_at_least_0(cls, beta_h: Rationality) -> Rationality:
-        if isinstance(beta_h, float) and beta_h < 0:
-            raise ValueError(f"beta_h must be at least 0, not {beta_h}")
+        if isinstance(beta_h, float) and not 0 <= beta_h <= MOST_BETA:
+            raise ValueError(
+                f"beta_h must be from 0 to {MOST_BETA:g}, or 'inf', which picks the best actions; "
+                f"it is {beta_h}"
+            )
         return beta_h
 
 
@@ -66,7 +71,9 @@ class TheoryParams(Config):
 
     gamma_h: float = Field(1.0, gt=0, le=1, description="Humans' discount per unit of time.")
     gamma_r: float = Field(1.0, gt=0, le=1, description="Robot's discount per unit of time.")
-    beta_r: float = Field(10.0, ge=0, description="Exponent of the robot's power-law policy.")
+    beta_r: float = Field(
+        10.0, ge=0, le=MOST_BETA, description="Exponent of the robot's power-law policy."
+    )
     zeta: float = Field(
         1.0, gt=0, le=MOST_EXPONENT, description="Preference for certainty over a goal's chances."
     )

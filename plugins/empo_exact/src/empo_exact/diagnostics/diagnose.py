@@ -77,7 +77,8 @@ def refuse_unsuitable(
     """Refuse what cannot be measured in a world, as far as its constants say.
 
     Raises:
-        SolveError: if there are too many humans for coalitions, or a goal has no such name.
+        SolveError: if there are too many humans for coalitions.
+        ConfigError: if a goal has no such name.
     """
     if "coalitions" in diagnostics:
         refuse_crowds(spec)

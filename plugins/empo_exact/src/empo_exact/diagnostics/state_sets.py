@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool
 
-from empo_core.errors import SolveError
+from empo_core.errors import ConfigError, SolveError
 from empo_core.types import WorldSpec
 from empo_exact.diagnostics.sweep import achieved_in
 from empo_exact.plugin import StateSet
@@ -17,11 +17,11 @@ def goal_named(spec: WorldSpec, human: int, name: str, key: str) -> int:
     """The goal of a human that has this name, as a position in ``spec.goals``.
 
     Raises:
-        SolveError: if it has no such goal; the message begins with ``key``.
+        ConfigError: if it has no such goal; the message begins with ``key``.
     """
     names = {spec.goals[goal].name: goal for goal in spec.goals_of(human)}
     if name not in names:
-        raise SolveError(
+        raise ConfigError(
             f"{key}: {spec.agents[human].name} has no goal {name!r} to pursue; it has "
             f"{', '.join(map(repr, names))}"
         )
@@ -32,12 +32,12 @@ def refuse_unknown_goals(spec: WorldSpec, states: StateSet, key: str) -> None:
     """Refuse a set of states that names goals which nobody has.
 
     Raises:
-        SolveError: if it does; the message begins with ``key``.
+        ConfigError: if it does; the message begins with ``key``.
     """
     names = sorted({goal.name for goal in spec.goals})
     for name in [*(states.any_of or ()), *(states.all_of or ())]:
         if name not in names:
-            raise SolveError(
+            raise ConfigError(
                 f"{key}: nobody has a goal {name!r}; goals are {', '.join(map(repr, names))}"
             )
 

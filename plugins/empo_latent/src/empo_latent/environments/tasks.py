@@ -29,7 +29,7 @@ from empo_latent.types import MultiTaskSpec
 Task: TypeAlias = EnvironmentRef | Environment
 """An environment to learn in, named by a config or made."""
 TASKS = "algorithm.params.tasks"
-CALLER = "environment=..."
+CALLER = "env=..."
 """Places of tasks: in a config, and in a call of the Python API."""
 
 PICTURE_SIZE = 64

@@ -53,12 +53,15 @@ class GroupReturns(ReturnSummary):
             with one episode.
         mean_length_standard_error: Of the mean length; 0 with one episode.
         ends: Share of the episodes that ended for each reason.
+        success: Share of successes among the episodes of which the environment says; None: it says
+            so of none.
     """
 
     group: dict[str, str]
     interval: tuple[float, float] | None
     mean_length_standard_error: float
     ends: dict[str, float]
+    success: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,8 @@ def returns_of(played: Sequence[PlayedEpisodes], group: Mapping[str, str]) -> Gr
     lengths = np.concatenate([part.lengths for part in played])
     ends = sum((Counter(part.ends) for part in played), Counter[str]())
     mean, error = _mean(returns)
+    known = [part.successes for part in played if part.successes is not None]
+    successes = np.concatenate(known) if known else np.zeros(0)
     half_width = float(interval(returns)[1])
     length, length_error = _mean(lengths)
     count = len(returns)
@@ -117,6 +122,7 @@ def returns_of(played: Sequence[PlayedEpisodes], group: Mapping[str, str]) -> Gr
         mean_length=length,
         mean_length_standard_error=length_error,
         ends={name: number / count for name, number in ends.items()},
+        success=float(successes.mean()) if len(successes) else None,
     )
 
 
@@ -130,7 +136,20 @@ def _mean(values: Float[ndarray, " episode"] | Int[ndarray, " episode"]) -> tupl
 def rows(evaluation: ReturnEvaluation) -> tuple[Sequence[str], list[tuple[str, ...]]]:
     """Headings and cells of a table for people."""
     headings = [*evaluation.groups[0].group, "return", "95 % interval", "least to greatest"]
-    return [*headings, "length", "ended"], [_row(group) for group in evaluation.groups]
+    has_success = any(group.success is not None for group in evaluation.groups)
+    headings += ["length", "ended", *["success"] * has_success]
+    cells = [_row(group) for group in evaluation.groups]
+    if has_success:
+        cells = [
+            (*row, _share_words(group.success))
+            for row, group in zip(cells, evaluation.groups, strict=True)
+        ]
+    return headings, cells
+
+
+def _share_words(success: float | None) -> str:
+    """A share of successes in a cell; empty where it is not known."""
+    return "" if success is None else f"{success:.0%}"
 
 
 def _row(group: GroupReturns) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def evaluate_run(
     checkpoint: CheckpointChoice = "newest",
     human_prior: HumanPriorRef | None = None,
     starts: Path | None = None,
-    environment: Callable[[], object] | None = None,
+    env: Callable[[], object] | None = None,
 ) -> Evaluated:
     """Play what a run has computed or learned, and write what that shows into its directory.
 
@@ -96,7 +96,7 @@ def evaluate_run(
         checkpoint: Which weights of the run.
         human_prior: How humans act; None: as the run assumed.
         starts: A file that lists where episodes begin; None: in the world's initial state.
-        environment: Makes an environment, where the run was given one from Python.
+        env: Makes an environment, where the run was given one from Python.
 
     Raises:
         ConfigError: if ``run_dir`` is no run directory, its algorithm or world cannot be played, or
@@ -106,7 +106,7 @@ def evaluate_run(
         CollectError: if an environment failed.
     """
     seed_everything(seed)
-    run = Experiment.load(run_dir, environment=environment)
+    run = Experiment.load(run_dir, env=env)
     policies, path, world = run.policies(checkpoint), run.directory, run.context.world
     files = [path / EVALUATION / "evaluation.json"]
     is_asked = is_filmed or bool(gifs)
@@ -151,7 +151,7 @@ def evaluate_run(
             number = 1 if is_filmed else policies.unasked_films
         try:
             if number and policies.films:
-                files += policies.film(directory, episodes=number, seed=seed)
+                files += policies.film(directory, episodes=number, seed=seed, max_steps=max_steps)
         except ConfigError as error:
             if is_asked:
                 raise
@@ -159,7 +159,7 @@ def evaluate_run(
     done = Evaluated(
         run_dir=path,
         algorithm=run.config.algorithm.name,
-        place=labels(run.config)[-1 if world is None else 0],
+        place=labels(run.config, env)[-1 if world is None else 0],
         evaluation=evaluation,
         files=tuple(files),
         human_prior=human_prior,
