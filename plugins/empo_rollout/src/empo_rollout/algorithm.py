@@ -33,6 +33,7 @@ from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.result import EvaluationRow
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
 from empo_learning.saved_model import MODEL
@@ -143,7 +144,16 @@ class RolloutAlgorithm(Algorithm):
         if initial is not None and collector.normaliser is not None:
             begin_with(collector.normaliser, initial)
         learner = RolloutLearner(
-            params, seed, environments, policy, collector, updater, episodes, timers, group
+            params,
+            seed,
+            environments,
+            policy,
+            collector,
+            updater,
+            episodes,
+            timers,
+            group,
+            schedule_of(params.optimiser, context.lr_schedule),
         )
         reporting = params.reporting
         loop = Loop(
@@ -195,7 +205,6 @@ class RolloutAlgorithm(Algorithm):
                 seed_of(stream(context.seed, Stream.BATCHES, group.rank))
             ),
             group=group,
-            lr_schedule=context.lr_schedule,
         )
 
     def require_extendable(self, changes: Mapping[str, tuple[JsonData, JsonData]]) -> None:
