@@ -316,14 +316,13 @@ class Updater:
             total_weight: Sum of the weights of all steps, in all processes.
             progress: Share of the run that is done.
         """
-        names: Sequence[str] = ()
+        parts, names = [batch], list[str]()
+        if self._plan.accumulate > 1:
+            positions = torch.arange(len(batch.agent), device=self._device)
+            parts = [batch.segments(few) for few in positions.tensor_split(self._plan.accumulate)]
         metrics = self._gradient.new_zeros(())
         self._gradient.zero_()
-        parts = torch.arange(len(batch.agent), device=self._device).tensor_split(
-            self._plan.accumulate
-        )
-        for chosen in parts:
-            part = batch if len(parts) == 1 else batch.segments(chosen)
+        for part in parts:
             part_weight = float(part.weight.sum())
             weight = part.weight * (part.weight.numel() / part_weight if part_weight else 0.0)
             share = part_weight / total_weight
@@ -332,11 +331,11 @@ class Updater:
         self._group.add_up([self._gradient, metrics])
         norm = torch.linalg.vector_norm(self._gradient, dtype=metrics.dtype)
         numbers = torch.cat((metrics, norm[None])).tolist()
-        return dict(zip((*names, "optim/grad_norm"), numbers, strict=True))
+        return dict(zip([*names, "optim/grad_norm"], numbers, strict=True))
 
     def _add_gradient_by_autograd(
         self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
-    ) -> tuple[Sequence[str], Float[Tensor, " metric"]]:
+    ) -> tuple[list[str], Float[Tensor, " metric"]]:
         """Add ``share`` times the gradient of a batch to that of the weights; names and metrics.
 
         Of equation 9 of Schulman et al. (2017), with means over the steps with weight::
