@@ -55,7 +55,6 @@ class ClosedForm:
         self._critic = Dense([*_linear(network.critic_trunk), network.critic])
         self._scale, self._update = network.scale, params.update
 
-    @torch.no_grad()
     @np.errstate(all="ignore")  # Steps that are not finite are refused, without warnings before.
     def __call__(
         self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float

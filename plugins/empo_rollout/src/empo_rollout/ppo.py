@@ -291,21 +291,6 @@ class Updater:
                 if total > 0:
                     yield name, batch, total
 
-    @torch.no_grad()
-    def _vtrace_advantages(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
-        """V-trace's advantages of a rollout, by the ratio to the policy as it is now."""
-        size = self._plan.minibatch_size // self._plan.accumulate // len(batch.value)
-        ratios = []
-        for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
-            part = batch.segments(chosen)
-            distribution, _ = self._distribution_and_value(part)
-            log_prob = distribution.log_prob(part.action.flatten(0, 1)).view_as(part.log_prob)
-            log_ratio = (log_prob - part.log_prob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-            ratios.append(log_ratio.exp())
-        ratio = torch.cat(ratios, 1).view_as(rollout.value)
-        ratio = ratio.masked_fill(~rollout.learnable, 1.0)
-        return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
-
     def _compute_gradient(
         self, batch: Batch, total_weight: float, progress: float
     ) -> dict[str, float]:
@@ -371,19 +356,6 @@ class Updater:
         numbers = [torch.as_tensor(number).detach().to(loss) for number in metrics.values()]
         return list(metrics), torch.stack(numbers)
 
-    def _distribution_and_value(
-        self, batch: Batch
-    ) -> tuple[Distribution, Float[Tensor, "time segment"]]:
-        """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
-        mask = None if batch.mask is None else batch.mask.flatten(0, 1)
-        with self._precision:
-            hidden, value, _ = self._unroll(
-                batch.observation, batch.memory, batch.starts, batch.agent
-            )
-            agent = batch.agent.repeat(len(value))
-            distribution = self._policy.distribution(hidden.flatten(0, 1).float(), agent, mask)
-        return distribution, value.float()
-
     def _step(self, name: str, metrics: dict[str, float], lr_factor: float) -> float:
         """Move the weights along their gradient, if all is finite; the learning rate."""
         params, norm = self._params.optimiser, metrics["optim/grad_norm"]
@@ -397,6 +369,34 @@ class Updater:
         self._optimiser.step()
         self._steps += 1
         return rate
+
+    def _distribution_and_value(
+        self, batch: Batch
+    ) -> tuple[Distribution, Float[Tensor, "time segment"]]:
+        """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
+        mask = None if batch.mask is None else batch.mask.flatten(0, 1)
+        with self._precision:
+            hidden, value, _ = self._unroll(
+                batch.observation, batch.memory, batch.starts, batch.agent
+            )
+            agent = batch.agent.repeat(len(value))
+            distribution = self._policy.distribution(hidden.flatten(0, 1).float(), agent, mask)
+        return distribution, value.float()
+
+    @torch.no_grad()
+    def _vtrace_advantages(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
+        """V-trace's advantages of a rollout, by the ratio to the policy as it is now."""
+        size = self._plan.minibatch_size // self._plan.accumulate // len(batch.value)
+        ratios = []
+        for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
+            part = batch.segments(chosen)
+            distribution, _ = self._distribution_and_value(part)
+            log_prob = distribution.log_prob(part.action.flatten(0, 1)).view_as(part.log_prob)
+            log_ratio = (log_prob - part.log_prob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+            ratios.append(log_ratio.exp())
+        ratio = torch.cat(ratios, 1).view_as(rollout.value)
+        ratio = ratio.masked_fill(~rollout.learnable, 1.0)
+        return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
 
     def state_dict(self) -> StateDict:
         """Everything but the policy that is needed to go on exactly so; tensors are live."""
