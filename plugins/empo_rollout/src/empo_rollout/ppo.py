@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -301,11 +301,11 @@ class Updater:
             total_weight: Sum of the weights of all steps, in all processes.
             progress: Share of the run that is done.
         """
-        parts, names = [batch], list[str]()
+        parts: Iterable[Batch] = [batch]
         if self._plan.accumulate > 1:
             positions = torch.arange(len(batch.agent), device=self._device)
-            parts = [batch.segments(few) for few in positions.tensor_split(self._plan.accumulate)]
-        metrics = self._gradient.new_zeros(())
+            parts = (batch.segments(few) for few in positions.tensor_split(self._plan.accumulate))
+        names, metrics = list[str](), self._gradient.new_zeros(())
         self._gradient.zero_()
         for part in parts:
             part_weight = float(part.weight.sum())
@@ -315,8 +315,8 @@ class Updater:
             metrics = metrics + (share * numbers if share else torch.zeros_like(numbers))
         self._group.add_up([self._gradient, metrics])
         norm = torch.linalg.vector_norm(self._gradient, dtype=metrics.dtype)
-        numbers = torch.cat((metrics, norm[None])).tolist()
-        return dict(zip([*names, "optim/grad_norm"], numbers, strict=True))
+        row = torch.cat((metrics, norm[None])).tolist()
+        return dict(zip([*names, "optim/grad_norm"], row, strict=True))
 
     def _add_gradient_by_autograd(
         self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
