@@ -174,7 +174,7 @@ def passes(
 
     def unrolled() -> None:
         memory = policy.initial_memory(len(agent))
-        hidden, value = policy.unroll(observation, memory, starts, agent)
+        hidden, value, _ = policy.unroll(observation, memory, starts, agent)
         chosen = policy.distribution(hidden.flatten(0, 1), agent.repeat(len(starts)))
         total = chosen.log_prob(action.repeat(len(starts), 1)).sum() + value.sum()
         policy.zero_grad()

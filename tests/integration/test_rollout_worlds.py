@@ -236,37 +236,6 @@ class InterruptAt(Tracker):
             raise KeyboardInterrupt
 
 
-class Watching(Tracker):
-    """Keeps what is shown of the training."""
-
-    def __init__(self) -> None:
-        self.steps: list[float] = []
-
-    def progress(self, task: str, done: float, total: float) -> None:
-        self.steps += [done] * (task == "training")
-
-
-def test_progress_goes_on_within_an_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
-    algorithm = rollout(
-        160,
-        {"reward": {"kind": "power", "algorithm": {"name": "exact", "params": {"rollouts": 0}}}},
-        num_envs=20,
-        experience={"bptt_horizon": 4},
-        update={"minibatch_size": 40, "update_epochs": 3},
-    )
-    config = {
-        "world_model": {"name": "multigrid/trivial", "params": {"max_steps": 5}},
-        "algorithm": algorithm,
-        "runs": str(tmp_path),
-    }
-    watcher = Watching()
-    Experiment.start(RunConfig.model_validate(config), watchers=[watcher])
-    of_updates = [80 * (update + share / 6) for update in range(2) for share in range(1, 7)]
-    assert sorted({*watcher.steps}) == pytest.approx([0, *of_updates])
-    assert watcher.steps == sorted(watcher.steps)
-
-
 def test_a_resumed_run_in_a_world_goes_on_exactly(tmp_path: Path) -> None:
     learner = rollout(
         800,

@@ -185,7 +185,7 @@ def test_nothing_has_changed_before_the_first_update(
         rollout = made.collect(version)
         agent = torch.zeros_like(rollout.agent)
         with torch.no_grad():
-            hidden, value = policy.unroll(
+            hidden, value, _ = policy.unroll(
                 rollout.observation, rollout.memory, rollout.starts, agent
             )
             flat = policy.distribution(hidden.flatten(0, 1), agent.repeat(5))

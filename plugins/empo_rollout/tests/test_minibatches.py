@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_rollout.buffer import annealed_beta, minibatches, probabilities
+from empo_rollout.buffer import annealed_beta, drawn_segments, probabilities
 from empo_rollout.params import UpdateParams
 
 
@@ -24,7 +24,7 @@ def drawn(
     if sampling == "steps":
         size, advantage = size * len(advantage), advantage.flatten()[None]
     generator = torch.Generator().manual_seed(seed)
-    columns, weight = minibatches(advantage, params, size, progress=0.0, generator=generator)
+    columns, weight = drawn_segments(advantage, params, size, progress=0.0, generator=generator)
     if weight is None:
         weight = torch.ones(len(columns))
     return [Minibatch(*pair) for pair in zip(columns.split(size), weight.split(size), strict=True)]

@@ -101,7 +101,7 @@ def acted(policy: Networks, scene: Scene) -> tuple[Tensor, Tensor, Tensor]:
 
 def judged(policy: Networks, scene: Scene, action: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities of actions, and values, of whole segments at once."""
-    hidden, value = policy.unroll(scene.observation, scene.memory, scene.starts, scene.agent)
+    hidden, value, _ = policy.unroll(scene.observation, scene.memory, scene.starts, scene.agent)
     times = len(scene.starts)
     mask = None if scene.mask is None else scene.mask.flatten(0, 1)
     chosen = policy.distribution(hidden.flatten(0, 1), scene.agent.repeat(times), mask)
@@ -347,7 +347,7 @@ def test_without_hidden_layers_everything_is_linear_in_what_is_seen(critic: str)
     given = scene(policy, place)
     (network,) = policy.members
 
-    hidden, value = policy.unroll(given.observation, given.memory, given.starts, given.agent)
+    hidden, value, _ = policy.unroll(given.observation, given.memory, given.starts, given.agent)
 
     torch.testing.assert_close(hidden, given.observation, rtol=0, atol=0)
     expected = given.observation @ network.critic.weight[0] + network.critic.bias

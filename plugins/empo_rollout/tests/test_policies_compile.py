@@ -38,7 +38,7 @@ def step(observation, mask):
 
 
 def judged(action):
-    hidden, value = policy.unroll(observation, memory, starts, agent)
+    hidden, value, _ = policy.unroll(observation, memory, starts, agent)
     chosen = policy.distribution(hidden.flatten(0, 1), agent.repeat(7), mask)
     return chosen.log_prob(action), chosen.entropy(), value.flatten()
 

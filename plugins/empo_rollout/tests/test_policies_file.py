@@ -84,7 +84,7 @@ def test_a_loaded_policy_can_go_on_learning(tmp_path: Path) -> None:
     optimiser = torch.optim.SGD(policy.parameters(), lr=1.0)
 
     segments = (torch.ones(3, 2, 5), torch.ones(2, 3), torch.zeros(3, 2, dtype=torch.bool))
-    hidden, value = policy.unroll(*segments, torch.zeros(2, dtype=torch.long))
+    hidden, value, _ = policy.unroll(*segments, torch.zeros(2, dtype=torch.long))
     (hidden.sum() + value.sum()).backward()
     optimiser.step()
 

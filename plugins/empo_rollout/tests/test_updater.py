@@ -53,7 +53,7 @@ def plain_loss(
 ) -> Tensor:  # fmt: skip
     """PPO on some segments, in plain words."""
     turn = rollout.agent % len(made.spec.agents)
-    hidden, value = policy.unroll(rollout.observation, rollout.memory, rollout.starts, turn)
+    hidden, value, _ = policy.unroll(rollout.observation, rollout.memory, rollout.starts, turn)
     mask = None if rollout.mask is None else rollout.mask.flatten(0, 1)
     rows = turn.repeat(len(value))
     distribution = policy.distribution(hidden.flatten(0, 1), rows, mask)
@@ -225,7 +225,7 @@ def test_advantages_follow_the_policy_returns_do_not(scene: Any, vtrace: str) ->
     for step, columns in enumerate(halves * 2):
         if step and (vtrace == "minibatch" or step == 2):
             with torch.no_grad():
-                hidden, _ = plain.unroll(
+                hidden, _, _ = plain.unroll(
                     rollout.observation, rollout.memory, rollout.starts, rollout.agent
                 )
                 distribution = plain.distribution(
@@ -331,10 +331,18 @@ def test_the_first_minibatch_is_learned_from_however_far_the_policy_is(scene: An
     assert metrics["policy/approx_kl"] > 0.1
     assert metrics["optim/minibatches"] == 1
     assert metrics["policy/stopping_kl"] > 0.1  # Of the second, for which no step was taken.
-    with pytest.raises(ConfigError, match="'approx_kl'"):
-        updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL), [(Entropy(), 1.0)]).update(
-            rollout, 0.0
-        )
+
+
+@pytest.mark.parametrize("kind", ["mlp", "several choices, an agent each", "numbers, gru"])
+def test_a_limit_of_what_no_loss_reports_is_refused_before_the_run(scene: Any, kind: str) -> None:
+    made = scene(update={"target_kl": 0.02}, **KINDS[kind])
+    policy, plan = made.policy(), made.plan(HORIZON, SEGMENTS, ALL)
+    with pytest.raises(ConfigError, match=r"update\.target_kl: .*'approx_kl'"):
+        updater(made, policy, plan, [(Entropy(), 1.0)])
+    tuned, randomness = ppo(target_entropy=5.0, coef=0.1), torch.get_rng_state()
+    updater(made, policy, plan, [(Entropy(), 1.0), (tuned, 1.0)])
+    assert float(tuned.entropy.tuned) == pytest.approx(0.1)  # Asking has changed nothing.
+    assert torch.equal(torch.get_rng_state(), randomness)
 
 
 def test_a_tuned_entropy_coefficient_moves_only_with_the_weights(scene: Any) -> None:
@@ -432,13 +440,13 @@ def test_what_is_not_finite_is_named_and_changes_nothing(scene: Any) -> None:
         updater(made, policy, plan).update(rollout, 0.0)
 
 
-def test_gradients_are_cut_and_rates_scheduled(scene: Any) -> None:
-    optimiser = {"name": "sgd", "lr": 0.1, "betas": [0.0, 0.0], "lr_schedule": "linear"}
+def test_gradients_are_cut_and_rates_have_a_factor(scene: Any) -> None:
+    optimiser = {"name": "sgd", "lr": 0.1, "betas": [0.0, 0.0]}
     made = scene(optimiser={**optimiser, "max_grad_norm": 0.01})
     policy = made.policy()
     before = copy.deepcopy(policy)
     rollout = made.rollout(policy, HORIZON, SEGMENTS)
-    metrics = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.25)
+    metrics = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.25, 0.75)
     pairs = zip(policy.parameters(), before.parameters(), strict=True)
     moved = torch.cat([(mine - old).detach().flatten() for mine, old in pairs]).norm()
     assert metrics["optim/lr"] == pytest.approx(0.075)

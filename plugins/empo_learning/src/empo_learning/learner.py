@@ -39,7 +39,6 @@ class Learner(ABC):
     - ``steps``: steps so far, as trackers count them.
     - ``total_steps``: how many steps there will be.
     - ``may_be_unknown``: keys of ``state_dict`` under which NaN means that something is unknown.
-    - ``show_progress``: what ``advance`` calls within long work, so that ``progress`` is shown.
     - ``after_rollout``, ``after_update``: what ``advance`` calls once experience is collected, and
       once an update is made, for callbacks.
     - ``lr_scale``: factor of all learning rates, which callbacks may change between two calls.
@@ -50,7 +49,6 @@ class Learner(ABC):
     steps: int
     total_steps: int
     may_be_unknown: ClassVar[frozenset[str]] = frozenset()
-    show_progress: Callable[[], None] = staticmethod(lambda: None)
     after_rollout: Callable[[], None] = staticmethod(lambda: None)
     after_update: Callable[[], None] = staticmethod(lambda: None)
     lr_scale: float = 1.0

@@ -115,7 +115,6 @@ class Loop:
             is_solved: Whether the scores of all evaluations so far are good enough to end the run.
         """
         self._learner, self._context, self._reporting = learner, context, reporting
-        learner.show_progress = self._show_now_and_then
         learner.interruptible = self._interruptible
         self._group, self._is_solved = group or Group(), is_solved
         self._training = Training(

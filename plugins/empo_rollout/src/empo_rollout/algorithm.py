@@ -151,7 +151,16 @@ class RolloutAlgorithm(Algorithm):
         if initial is not None and collector.normaliser is not None:
             begin_with(collector.normaliser, initial)
         learner = RolloutLearner(
-            params, seed, environments, policy, collector, updater, episodes, timers, group
+            params,
+            seed,
+            environments,
+            policy,
+            collector,
+            updater,
+            episodes,
+            timers,
+            group,
+            schedule_of(params.optimiser, context.lr_schedule),
         )
         reporting = params.reporting
         loop = Loop(
@@ -203,7 +212,6 @@ class RolloutAlgorithm(Algorithm):
                 seed_of(stream(context.seed, Stream.BATCHES, group.rank))
             ),
             group=group,
-            lr_schedule=context.lr_schedule,
         )
 
     def require_evaluations(self, watcher: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 
@@ -33,18 +33,16 @@ class Segmented:
 
     __slots__: tuple[str, ...] = ()
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The fields by name, without masks where there are none."""
-        named = {name: getattr(self, name) for name in self.__slots__}
-        return {name: tensor for name, tensor in named.items() if tensor is not None}
-
     def segments(self, chosen: Int[Tensor, " chosen"]) -> Self:
         """Copies of some segments, in the order of ``chosen``."""
-        copies = {
-            name: tensor.index_select(0 if name in PER_SEGMENT else 1, chosen)
-            for name, tensor in self.tensors().items()
-        }
-        return type(self)(**{"mask": None, **copies})
+        fields = [(name, getattr(self, name)) for name in self.__slots__]
+        return type(self)(
+            **{
+                name: tensor.index_select(0 if name in PER_SEGMENT else 1, chosen)
+                for name, tensor in fields
+                if tensor is not None  # Masks, where all options always are available.
+            }
+        )
 
 
 @dataclass(slots=True)
@@ -72,11 +70,11 @@ class Rollout(Segmented):
         valid: The agent acted; where not, the step counts in no loss, its reward is 0 and it ends
             no episode.
         is_known: The outcome is known; False in the last step with ``tail: drop``.
-        mask: Which options were available; None where all always are.
         memory: State of the policy's memory before the first step of each segment; it was
             already forgotten where the first step begins an episode.
         agent: Index of the agent that each segment comes from, among those of all environments.
         version: Training iterations of the policy that acted at each step.
+        mask: Which options were available; None where all always are.
     """
 
     observation: Shaped[Tensor, "time segment word"]
@@ -91,10 +89,10 @@ class Rollout(Segmented):
     starts: Bool[Tensor, "time segment"]
     valid: Bool[Tensor, "time segment"]
     is_known: Bool[Tensor, "time segment"]
-    mask: Bool[Tensor, "time segment option"] | None
     memory: Float[Tensor, "segment unit"]
     agent: Int[Tensor, " segment"]
     version: Int[Tensor, "time segment"]
+    mask: Bool[Tensor, "time segment option"] | None = None
 
     @property
     def learnable(self) -> Bool[Tensor, "time segment"]:
@@ -130,7 +128,7 @@ class Batch(Segmented):
     returns: Float[Tensor, "time segment"]
     advantage: Float[Tensor, "time segment"]
     weight: Float[Tensor, "time segment"]
-    mask: Bool[Tensor, "time segment option"] | None
+    mask: Bool[Tensor, "time segment option"] | None = None
 
     @classmethod
     def of(
@@ -164,19 +162,7 @@ class Batch(Segmented):
             steps = {name: tensor.flatten(0, 1).unsqueeze(0) for name, tensor in steps.items()}
             agent = agent.repeat(len(learnable))
             memory = memory.new_zeros(len(agent), 0)
-        return cls(agent=agent, memory=memory, mask=steps.pop("mask", None), **steps)
-
-    def pieces(self, count: int) -> Iterator[Batch]:
-        """The batch in so many pieces of (almost) equal numbers of segments, without copies."""
-        if count == 1:
-            yield self
-            return
-        columns = {
-            name: tensor.tensor_split(count, 0 if name in PER_SEGMENT else 1)
-            for name, tensor in self.tensors().items()
-        }
-        for tensors in zip(*columns.values(), strict=True):
-            yield Batch(**{"mask": None, **dict(zip(columns, tensors, strict=True))})
+        return cls(agent=agent, memory=memory, **steps)
 
 
 @dataclass(slots=True)
@@ -368,7 +354,7 @@ class SegmentBuffer:
         tensors = {
             name: torch.from_numpy(array).to(self._device) for name, array in self._arrays.items()
         }
-        return Rollout(mask=tensors.pop("mask", None), **tensors)
+        return Rollout(**tensors)
 
     def _missing(self) -> str:
         waiting = sum(cursor.open is not None for cursor in self._cursors)
@@ -450,11 +436,10 @@ def advantages(
 def normalised(
     advantage: Float[Tensor, "time segment"],
     weight: Float[Tensor, "time segment"],
-    count: int,
     name: str,
     group: Group,
-) -> tuple[Float[Tensor, "time segment"], list[float]]:
-    """``(A - mean) / (std + 1e-8)`` of each minibatch of all processes; and their total weights.
+) -> tuple[Float[Tensor, "time segment"], float]:
+    """``(A - mean) / (std + 1e-8)`` over a minibatch of all processes; and its total weight.
 
     The standard deviation is the biased one. In a minibatch of a single step, which minus its own
     mean would teach nothing, the advantage stays as it is.
@@ -462,29 +447,28 @@ def normalised(
     Args:
         advantage: Of the steps of this process; 0 where they have no weight.
         weight: How much each step counts.
-        count: Number of minibatches, of equally many segments, which lie side by side.
-        name: Of all of them, for the error.
+        name: Of the minibatch, for the error.
         group: The processes that learn together.
 
     Raises:
         NonFiniteError: if an advantage that counts is infinite or NaN.
     """
     # In float64, since the variance is a small difference of large numbers.
-    shape = len(advantage), count, -1
-    exact, weights = (part.double().reshape(shape) for part in (advantage, weight))
-    sums = torch.stack((weights, weights * exact, weights * exact.square())).sum((1, 3))
+    exact, weights = advantage.double(), weight.double()
+    weighted = weights * exact
+    sums = torch.stack((weights.sum(), weighted.sum(), (weighted * exact).sum()))
     group.add_up([sums])
-    if not bool(sums.isfinite().all()):
+    total, first, second = sums.tolist()
+    if not math.isfinite(first + second):
         raise NonFiniteError(f"the advantages of {name} are not finite; check the rewards")
-    total, first, second = sums
-    mean = first / total.clamp(min=1)
-    deviation = (second / total.clamp(min=1) - mean.square()).clamp(min=0).sqrt()
-    scaled = (exact - mean[:, None]) / (deviation[:, None] + 1e-8)
-    scaled = torch.where(total[:, None] > 1, scaled, exact)
-    return scaled.flatten(1).to(advantage.dtype), total.tolist()
+    if total <= 1:
+        return advantage, total
+    mean = first / total
+    deviation = math.sqrt(max(second / total - mean * mean, 0.0))
+    return ((exact - mean) / (deviation + 1e-8)).to(advantage.dtype), total
 
 
-def minibatches(
+def drawn_segments(
     advantage: Float[Tensor, "time segment"],
     params: UpdateParams,
     size: int,

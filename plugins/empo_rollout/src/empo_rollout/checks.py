@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from torch import Tensor
+import torch
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import PolicyLoss
 from empo_core.types import RecordedBatch
 from empo_learning.distributed import Group
 from empo_learning.finite import check_finite
+from empo_rollout.distributions import MultiCategorical, diagonal_normal
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policy import Networks
@@ -65,7 +67,35 @@ def require_fit(
         )
 
 
-def refuse_step(metrics: Mapping[str, Tensor], name: str, policy: Networks) -> NoReturn:
+def require_divergence(policy: Networks, losses: Sequence[tuple[PolicyLoss, float]]) -> None:
+    """Refuse losses none of which reports the divergence that ``target_kl`` limits.
+
+    A copy of each is asked about two steps of a policy that does not prefer any action.
+
+    Raises:
+        ConfigError: if no loss does.
+    """
+    choices, outputs = (
+        policy.members[0].choices,
+        torch.zeros(2, policy.members[0].head.out_features),
+    )
+    distribution = (
+        MultiCategorical(outputs, choices) if choices else diagonal_normal(outputs, outputs[0])
+    )
+    action = distribution.mode.to(outputs.dtype)
+    ones = torch.ones(2)
+    batch = RecordedBatch(action, ones, distribution.log_prob(action), ones, torch.zeros(()))
+    with torch.random.fork_rng(devices=[]):
+        for loss, _ in losses:
+            if "approx_kl" in copy.deepcopy(loss)(distribution, batch).metrics:
+                return
+    raise ConfigError(
+        "update.target_kl: no policy loss reports 'approx_kl', the divergence that it limits; add "
+        "'ppo' to losses, or set target_kl to null"
+    )
+
+
+def refuse_step(metrics: Mapping[str, float], name: str, policy: Networks) -> NoReturn:
     """Say what is not finite, of a step that is not taken.
 
     Raises:
@@ -78,7 +108,7 @@ def refuse_step(metrics: Mapping[str, Tensor], name: str, policy: Networks) -> N
         "loss": "loss/total",
         "gradient": "optim/grad_norm",
     }
-    numbers = {quantity: float(metrics[key]) for quantity, key in quantities.items()}
+    numbers = {quantity: metrics[key] for quantity, key in quantities.items()}
     quantity = next(name for name, number in numbers.items() if not math.isfinite(number))
     raise NonFiniteError(
         f"the {quantity} of {name} is not finite ({numbers[quantity]}), though the weights are; "

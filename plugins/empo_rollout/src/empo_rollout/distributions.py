@@ -53,7 +53,8 @@ class MultiCategorical(Distribution):
                 f"{logits.shape[-1]} logits for choices of {list(nvec)} options, which are "
                 f"{sum(nvec)} together: give one logit per option"
             )
-        logits = _exact(logits)
+        # In float32 at least: ratios of probabilities are differences of logarithms.
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if mask is not None:
             logits = logits.masked_fill(~mask, unavailable(logits.dtype))
         # What is padding is less likely still than what is unavailable, so that a choice without
@@ -139,7 +140,10 @@ def diagonal_normal(
     ``log_std``, logarithms of standard deviations, broadcasts to ``mean``. Where there is an
     ``action_map``, actions are the mapped numbers, and densities those of actions.
     """
-    mean, log_std = _exact(mean), _exact(log_std)
+    # In float32 at least, as above.
+    mean, log_std = (
+        part.to(torch.promote_types(part.dtype, torch.float32)) for part in (mean, log_std)
+    )
     if action_map is not None:
         mean = action_map.centre + action_map.half * mean
         log_std = log_std + action_map.half.log()
@@ -170,11 +174,6 @@ def missed_bounds(actions: ActionSpec, log_std: float) -> list[int]:
 def _kl_multi_categorical(p: MultiCategorical, q: MultiCategorical) -> Tensor:
     table = p._log_probs
     return (table.exp() * (table - q._log_probs)).sum((-2, -1))
-
-
-def _exact(values: Tensor) -> Tensor:
-    """In float32 at least: ratios of probabilities are differences of logarithms."""
-    return values.float() if values.element_size() < 4 else values
 
 
 def _by_choice(logits: Tensor, nvec: Sequence[int], padding: float) -> Tensor:

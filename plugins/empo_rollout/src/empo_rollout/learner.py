@@ -10,6 +10,7 @@ from dataclasses import asdict
 import torch
 
 from empo_core.errors import CollectError
+from empo_core.protocols import Schedule
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
@@ -53,15 +54,15 @@ class RolloutLearner(Learner):
         episodes: EpisodeReturns,
         timers: Timers,
         group: Group,
+        lr_schedule: Schedule,
     ) -> None:
         self._params, self._seed, self._environments = params, seed, environments
         self._policy, self._collector, self._updater = policy, collector, updater
         self._episodes, self._timers, self._group = episodes, timers, group
+        self._lr_schedule = lr_schedule
         self._numbers: Mapping[str, float] = {}
         self.watch = RolloutWatch(params, environments.spec)
         self._line_steps = 0
-        self._num_steps = 0
-        self._share_learned = 0.0
         self._shares: Mapping[str, float] = {}
         self.iteration = self.steps = 0
         self.total_steps = params.total_steps
@@ -77,11 +78,6 @@ class RolloutLearner(Learner):
     def updates(self) -> int:
         """Iterations."""
         return self.iteration
-
-    @property
-    def progress(self) -> tuple[float, float]:
-        """Steps; those of a rollout count as far as it has been learned from."""
-        return self.steps + self._share_learned * self._num_steps, self.total_steps
 
     @property
     def evaluates(self) -> bool:
@@ -100,29 +96,24 @@ class RolloutLearner(Learner):
         progress = min(self.steps / self.total_steps, 1.0)
         with self._timers("rollout"):
             rollout = self._collector.collect(self.iteration)
-        self._num_steps = self._group.sum(int(rollout.valid.sum()))
-        if not self._num_steps:
+        num_steps = self._group.sum(int(rollout.valid.sum()))
+        if not num_steps:
             raise CollectError(
                 "no agent acted in a whole rollout, so there is nothing to learn from; do the "
                 "environments' agents ever live?"
             )
         self.watch.see(rollout)
         self.after_rollout()
-        self._updater.lr_scale = self.lr_scale
         with self._timers("train"):
-            self._numbers = self._updater.update(rollout, progress, self._show)
+            lr_factor = self._lr_schedule(progress) * self.lr_scale
+            self._numbers = self._updater.update(rollout, progress, lr_factor)
         self.iteration += 1
         normaliser = self._collector.normaliser
         if normaliser is not None and self._group.size > 1:
             fresh = torch.from_numpy(normaliser.fresh())
             normaliser.merge(self._group.stacked(fresh).numpy())
-        self.steps += self._num_steps
-        self._share_learned = 0.0
+        self.steps += num_steps
         self.after_update()
-
-    def _show(self, share: float) -> None:
-        self._share_learned = share
-        self.show_progress()
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update, and about episodes."""

@@ -45,11 +45,13 @@ class PolicyStep(NamedTuple):
 class Unrolled(NamedTuple):
     """Outputs of a policy for whole segments, with gradients.
 
-    ``hidden`` is what ``Networks.distribution`` turns into distributions over actions.
+    ``hidden`` is what ``Networks.distribution`` turns into distributions over actions, ``memory``
+    is the one behind the last step.
     """
 
     hidden: Float[Tensor, "time segment feature"]
     value: Float[Tensor, "time segment"]
+    memory: Float[Tensor, "segment unit"]
 
 
 def autocast(compute: ComputeParams) -> contextlib.AbstractContextManager[object]:
@@ -258,7 +260,7 @@ class Networks(nn.Module):
         mask: Bool[Tensor, "agent option"] | None = None,
     ) -> PolicyStep:
         """Distribution, value and next memory; where an episode starts, memory is void."""
-        hidden, value, memory = self._unrolled(observation[None], memory, starts[None], agent)
+        hidden, value, memory = self.unroll(observation[None], memory, starts[None], agent)
         return PolicyStep(self.distribution(hidden[0], agent, mask), value[0], memory)
 
     def unroll(
@@ -269,21 +271,6 @@ class Networks(nn.Module):
         agent: Int[Tensor, " segment"],
     ) -> Unrolled:
         """The same as ``step`` step by step, for whole segments at once."""
-        hidden, value, _ = self._unrolled(observation, memory, starts, agent)
-        return Unrolled(hidden, value)
-
-    def _unrolled(
-        self,
-        observation: Shaped[Tensor, "time segment word"],
-        memory: Float[Tensor, "segment unit"],
-        starts: Bool[Tensor, "time segment"],
-        agent: Int[Tensor, " segment"],
-    ) -> tuple[
-        Float[Tensor, "time segment feature"],
-        Float[Tensor, "time segment"],
-        Float[Tensor, "segment unit"],
-    ]:
-        """Inputs of heads, values, and the memory in the end."""
         if self.normalisation is not None:
             observation = self.normalisation(observation)
         if len(self.networks) == 1:
@@ -294,7 +281,7 @@ class Networks(nn.Module):
                 (1, 1, 0),
                 lambda network, rows: network(observation[:, rows], memory[rows], starts[:, rows]),
             )
-        return hidden, value, memory
+        return Unrolled(hidden, value, memory)
 
     def distribution(
         self,

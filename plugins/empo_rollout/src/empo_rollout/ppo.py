@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Distribution
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from empo_core.errors import ConfigError
-from empo_core.protocols import Critic, PolicyLoss, Schedule
+from empo_core.protocols import Critic, PolicyLoss
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict, whole_number
 from empo_core.types import LossOutput, RecordedBatch
 from empo_learning.distributed import Group
-from empo_learning.lr_schedules import schedule_of
 from empo_learning.optimiser_moments import load_moments, moments_of
 from empo_learning.policy_losses import EntropyBonus, weighted_means
-from empo_rollout.buffer import Batch, Rollout, advantages, minibatches, normalised
-from empo_rollout.checks import refuse_step, require_fit
+from empo_rollout.buffer import Batch, Rollout, advantages, drawn_segments, normalised
+from empo_rollout.checks import refuse_step, require_divergence, require_fit
 from empo_rollout.closed_form import ClosedForm, require_closed_form
-from empo_rollout.optimiser import build_optimiser
+from empo_rollout.optimiser import build_optimiser, flat_weights
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policy import Networks, autocast
@@ -69,7 +65,8 @@ class Ppo(PolicyLoss):
         policy has moved: ``approx_kl``, ``clip_fraction`` (share of steps whose ratio is beyond
         the clip) and ``importance`` (mean ratio).
         """
-        log_ratio = bounded_log_ratio(distribution.log_prob(batch.action), batch.log_prob)
+        log_ratio = distribution.log_prob(batch.action) - batch.log_prob
+        log_ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         ratio = log_ratio.exp()
         clip, advantage = self.params.clip, batch.advantage
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
@@ -89,13 +86,6 @@ class Ppo(PolicyLoss):
         for name in ("entropy", "entropy_coef"):
             metrics[name] = bonus.metrics[name]
         return LossOutput(loss, metrics)
-
-
-def bounded_log_ratio(
-    new: Float[Tensor, "*batch"], old: Float[Tensor, "*batch"]
-) -> Float[Tensor, "*batch"]:
-    """``new - old`` of log-probabilities, cut to ``[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]``."""
-    return (new - old).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
 def value_loss(
@@ -153,6 +143,8 @@ def require_learnable(
         ConfigError: if the losses or parameters do not fit the policy, or each other.
     """
     require_fit(policy, losses, params, plan, group)
+    if params.update.target_kl is not None:
+        require_divergence(policy, losses)
     if params.update.gradient == "closed-form":
         require_closed_form(policy, _only_ppo(losses), params)
 
@@ -175,9 +167,6 @@ class Updater:
 
     where means are over the steps in which an agent acted and of which the outcome is known.
     A minibatch may be gone through in several parts; that changes no gradient.
-
-    Attributes:
-        lr_scale: Factor of the learning rate, beside its schedule.
     """
 
     def __init__(
@@ -191,12 +180,11 @@ class Updater:
         device: torch.device | str,
         generator: torch.Generator,
         group: Group | None = None,
-        lr_schedule: Schedule | None = None,
     ) -> None:
         """Learn from now on; in several processes, from the weights of rank 0.
 
         The policy must stay on its device, and each process needs a ``generator`` with a seed of
-        its own, which decides what steps come together. ``lr_schedule`` is a caller's.
+        its own, which decides what steps come together.
 
         Raises:
             ConfigError: if the losses or parameters do not fit the policy, or each other.
@@ -207,40 +195,24 @@ class Updater:
         require_learnable(policy, losses, params, plan, self._group)
         self._policy, self._losses = policy, list(losses)
         self._loss_modules = nn.ModuleList([loss for loss, _ in losses]).to(device)
-        # All weights are views of one vector, and their gradients of another: an optimiser takes
-        # one step for all of them.
-        weights = [weight for weight in policy.parameters() if weight.requires_grad]
-        self._flat_weights = nn.Parameter(parameters_to_vector(weights).detach())
-        self._flat_weights.grad = torch.zeros_like(self._flat_weights)
-        vector_to_parameters(self._flat_weights.detach(), weights)
-        sizes = [weight.numel() for weight in weights]
-        for weight, gradient in zip(
-            weights, torch.split(self._flat_weights.grad, sizes), strict=True
-        ):
-            weight.grad = gradient.view_as(weight)
-        self._group.spread([self._flat_weights])
-        self._optimiser = build_optimiser(params.optimiser, [self._flat_weights])
-        self._lr_schedule = schedule_of(params.optimiser, lr_schedule)
+        self._remembered = list(self._loss_modules.buffers())
+        self._weights, self._gradient = flat_weights(policy)
+        self._group.spread([self._weights])
+        self._optimiser = build_optimiser(params.optimiser, [self._weights])
+        self._precision = autocast(params.compute)
+        self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
         self._add_gradient = self._add_gradient_by_autograd
         if params.update.gradient == "closed-form":
             self._add_gradient = ClosedForm(policy, _only_ppo(losses), params)
-        self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
-        self._num_minibatches = params.update.update_epochs * plan.minibatches
         self._steps = 0
-        self.lr_scale = 1.0
 
-    def update(
-        self,
-        rollout: Rollout,
-        progress: float,
-        show: Callable[[float], object] = lambda share: None,
-    ) -> dict[str, float]:
+    def update(self, rollout: Rollout, progress: float, lr_factor: float = 1.0) -> dict[str, float]:
         """Learn from a rollout.
 
         Args:
             rollout: What happened, on the device of the policy.
             progress: How much of the run is over, in [0, 1].
-            show: Told after each minibatch which share of all has been learned from.
+            lr_factor: Factor of the learning rate, at least 0.
 
         Returns:
             Means over the minibatches: ``loss/total`` and its parts ``loss/policy`` (all policy
@@ -256,78 +228,160 @@ class Updater:
         Raises:
             NonFiniteError: if a loss or gradient is infinite or NaN; the weights, and what losses
                 remember, are those before its minibatch.
-            ConfigError: if ``target_kl`` is set, and no policy loss says how far the policy moved.
         """
-        update = self._params.update
-        metrics_by_minibatch: list[dict[str, Tensor]] = []
-        whole, report = self._whole_rollout(rollout)
-        for name, batch, total_weight in self._minibatches(rollout, whole, progress):
-            with self._adapting_if_stepped():
-                metrics = self._compute_gradient(batch, total_weight, progress)
-                # The first comes from the policy that acted: without a step, nothing is learned.
-                if metrics_by_minibatch and update.target_kl is not None:
-                    kl = float(metrics[KL])
-                    if kl > update.target_kl:
-                        report["policy/stopping_kl"] = kl
-                        break
-                metrics["optim/grad_norm"] = self._step(name, metrics, progress)
-            metrics_by_minibatch.append(metrics)
-            show(len(metrics_by_minibatch) / self._num_minibatches)
-        learned = len(metrics_by_minibatch)
-        lr = self._optimiser.param_groups[0]["lr"] if learned else 0.0
-        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": learned}
-        return means(metrics_by_minibatch) | ends | report
-
-    def _whole_rollout(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
-        """The rollout as losses see it, and metrics about all of it."""
-        advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
+        params, limit = self._params, self._params.update.target_kl
+        by_minibatch: list[dict[str, float]] = []
+        advantage, returns = advantages(rollout, params.advantages, params.gamma)
         whole = Batch.of(
             rollout,
             advantage,
             returns,
             num_agents=len(self._spec.agents),
-            by_steps=self._params.update.sampling == "steps",
+            by_steps=params.update.sampling == "steps",
         )
         variance = explained_variance(whole.value, whole.returns, whole.weight)
-        size = self._group.size
-        explained, usable = (torch.stack((variance, whole.weight.mean())) / size).tolist()
-        numbers = {"value/explained_variance": explained, "optim/usable": usable}
-        return whole, self._group.totals(numbers)
+        numbers = torch.stack((variance, whole.weight.mean())) / self._group.size
+        self._group.add_up([numbers])
+        explained, usable = numbers.tolist()
+        report = {"value/explained_variance": explained, "optim/usable": usable, "optim/lr": 0.0}
+        for name, batch, total_weight in self._minibatches(rollout, whole, progress):
+            steps, before = self._steps, [buffer.clone() for buffer in self._remembered]
+            try:
+                metrics = self._compute_gradient(batch, total_weight, progress)
+                # The first comes from the policy that acted: without a step, nothing is learned.
+                if by_minibatch and limit is not None and metrics.get(KL, 0.0) > limit:
+                    report["policy/stopping_kl"] = metrics[KL]
+                    break
+                report["optim/lr"] = self._step(name, metrics, lr_factor)
+            finally:
+                if self._steps == steps:  # Losses adapt to what a step was taken for.
+                    for buffer, value in zip(self._remembered, before, strict=True):
+                        buffer.copy_(value)
+            by_minibatch.append(metrics)
+        learned = len(by_minibatch)
+        means = {
+            name: sum(metrics[name] for metrics in by_minibatch) / learned
+            for name in (by_minibatch[0] if learned else ())
+        }
+        return {**means, **report, "optim/steps": self._steps, "optim/minibatches": learned}
 
     def _minibatches(
         self, rollout: Rollout, whole: Batch, progress: float
     ) -> Iterator[tuple[str, Batch, float]]:
         """Name, steps and total weight of each minibatch of all epochs that has any weight."""
         update, vtrace = self._params.update, self._params.advantages.vtrace
-        size = self._plan.minibatch_size // len(whole.value)
-        has_changed = False
+        size, before = self._plan.minibatch_size // len(whole.value), self._steps
         for epoch in range(update.update_epochs):
             if epoch and vtrace == "epoch":
                 whole.advantage = self._vtrace_advantages(rollout, whole).view_as(whole.value)
-            chosen, sampling_weight = minibatches(
+            order, sampling_weight = drawn_segments(
                 whole.advantage, update, size, progress=progress, generator=self._generator
             )
-            drawn, count = whole.segments(chosen), len(chosen) // size
-            drawn.advantage, totals = self._normalised(drawn, count, f"epoch {epoch + 1}")
-            for number, batch in enumerate(drawn.pieces(count)):
+            for number, chosen in enumerate(order.split(size)):
                 name = f"minibatch {number + 1} of epoch {epoch + 1}"
-                here = slice(number * size, (number + 1) * size)
-                if has_changed and vtrace == "minibatch":
-                    batch.advantage = self._vtrace_advantages(rollout.segments(chosen[here]), batch)
-                    batch.advantage, _ = self._normalised(batch, 1, name)
+                batch = whole.segments(chosen)
+                if vtrace == "minibatch" and self._steps > before:
+                    batch.advantage = self._vtrace_advantages(rollout.segments(chosen), batch)
+                scaled, total = normalised(batch.advantage, batch.weight, name, self._group)
+                if update.normalise_advantages:
+                    batch.advantage = scaled
                 if sampling_weight is not None:
+                    here = slice(number * size, (number + 1) * size)
                     batch.advantage = batch.advantage * sampling_weight[here]
-                if totals[number] > 0:
-                    has_changed = True
-                    yield name, batch, totals[number]
+                if total > 0:
+                    yield name, batch, total
 
-    def _normalised(
-        self, batch: Batch, count: int, name: str
-    ) -> tuple[Float[Tensor, "time segment"], list[float]]:
-        """Advantages, normalised if the config says so; total weights of so many minibatches."""
-        scaled, totals = normalised(batch.advantage, batch.weight, count, name, self._group)
-        is_wanted = self._params.update.normalise_advantages
-        return scaled if is_wanted else batch.advantage, totals
+    def _compute_gradient(
+        self, batch: Batch, total_weight: float, progress: float
+    ) -> dict[str, float]:
+        """Fill the gradient of all weights, over all processes; returns the metrics.
+
+        Args:
+            batch: Steps of this process.
+            total_weight: Sum of the weights of all steps, in all processes.
+            progress: Share of the run that is done.
+        """
+        parts: Iterable[Batch] = [batch]
+        if self._plan.accumulate > 1:
+            positions = torch.arange(len(batch.agent), device=self._device)
+            parts = (batch.segments(few) for few in positions.tensor_split(self._plan.accumulate))
+        names, metrics = list[str](), self._gradient.new_zeros(())
+        self._gradient.zero_()
+        for part in parts:
+            part_weight = float(part.weight.sum())
+            weight = part.weight * (part.weight.numel() / part_weight if part_weight else 0.0)
+            share = part_weight / total_weight
+            names, numbers = self._add_gradient(part, weight, share, progress)
+            metrics = metrics + (share * numbers if share else torch.zeros_like(numbers))
+        self._group.add_up([self._gradient, metrics])
+        norm = torch.linalg.vector_norm(self._gradient, dtype=metrics.dtype)
+        row = torch.cat((metrics, norm[None])).tolist()
+        return dict(zip([*names, "optim/grad_norm"], row, strict=True))
+
+    def _add_gradient_by_autograd(
+        self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
+    ) -> tuple[list[str], Float[Tensor, " metric"]]:
+        """Add ``share`` times the gradient of a batch to that of the weights; names and metrics.
+
+        Of equation 9 of Schulman et al. (2017), with means over the steps with weight::
+
+            loss       = policy loss + value_coef * value loss
+            value loss = mean((V - R)^2) / 2, clipped as ``value_loss`` says
+
+        The policy loss is that of ``Ppo``, or the sum of whatever losses the config names. Since
+        the value loss is halved, the paper's ``c1`` is ``value_coef / 2``.
+        """
+        update = self._params.update
+        distribution, value = self._distribution_and_value(batch)
+        recorded = RecordedBatch(
+            batch.action.flatten(0, 1),
+            batch.advantage.flatten(),
+            batch.log_prob.flatten(),
+            weight.flatten(),
+            weight.new_full((), progress),
+        )
+        policy_loss, metrics = weight.new_zeros(()), dict[str, float | Tensor]()
+        for policy_term, factor in self._losses:
+            output = policy_term(distribution, recorded)
+            policy_loss = policy_loss + factor * output.loss
+            for name, number in output.metrics.items():
+                is_new = f"policy/{name}" not in metrics
+                prefix = "" if is_new else f"{type(policy_term).__name__.lower()}_"
+                metrics[f"policy/{prefix}{name}"] = number
+        value_error = value_loss(value, batch.value, batch.returns, weight, update.value_clip)
+        loss = policy_loss + update.value_coef * value_error
+        if share:  # Not 0 times the gradient, which need not exist.
+            loss.backward(torch.full_like(loss, share))  # type: ignore[no-untyped-call]
+        metrics |= {"loss/policy": policy_loss, "loss/value": value_error, "loss/total": loss}
+        numbers = [torch.as_tensor(number).detach().to(loss) for number in metrics.values()]
+        return list(metrics), torch.stack(numbers)
+
+    def _step(self, name: str, metrics: dict[str, float], lr_factor: float) -> float:
+        """Move the weights along their gradient, if all is finite; the learning rate."""
+        params, norm = self._params.optimiser, metrics["optim/grad_norm"]
+        if not math.isfinite(norm + metrics["loss/total"]):
+            refuse_step(metrics, name, self._policy)
+        if params.max_grad_norm is not None and norm > params.max_grad_norm:
+            self._gradient.mul_(params.max_grad_norm / norm)
+        warm_up = params.lr_warm_up
+        rising = min(1.0, (self._steps + 1) / warm_up) if warm_up else 1.0
+        rate = self._optimiser.param_groups[0]["lr"] = params.lr * rising * lr_factor
+        self._optimiser.step()
+        self._steps += 1
+        return rate
+
+    def _distribution_and_value(
+        self, batch: Batch
+    ) -> tuple[Distribution, Float[Tensor, "time segment"]]:
+        """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
+        mask = None if batch.mask is None else batch.mask.flatten(0, 1)
+        with self._precision:
+            hidden, value, _ = self._unroll(
+                batch.observation, batch.memory, batch.starts, batch.agent
+            )
+            agent = batch.agent.repeat(len(value))
+            distribution = self._policy.distribution(hidden.flatten(0, 1).float(), agent, mask)
+        return distribution, value.float()
 
     @torch.no_grad()
     def _vtrace_advantages(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
@@ -337,142 +391,12 @@ class Updater:
         for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
             part = batch.segments(chosen)
             distribution, _ = self._distribution_and_value(part)
-            log_prob = distribution.log_prob(part.action.flatten(0, 1))
-            ratios.append(bounded_log_ratio(log_prob.view_as(part.log_prob), part.log_prob).exp())
+            log_prob = distribution.log_prob(part.action.flatten(0, 1)).view_as(part.log_prob)
+            log_ratio = (log_prob - part.log_prob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+            ratios.append(log_ratio.exp())
         ratio = torch.cat(ratios, 1).view_as(rollout.value)
         ratio = ratio.masked_fill(~rollout.learnable, 1.0)
         return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
-
-    @contextlib.contextmanager
-    def _adapting_if_stepped(self) -> Iterator[None]:
-        """Losses adapt to a minibatch, unless the body ends without a step of the optimiser."""
-        steps, buffers = self._steps, list(self._loss_modules.buffers())
-        before = [buffer.clone() for buffer in buffers]
-        try:
-            yield
-        finally:
-            if self._steps == steps:
-                for buffer, value in zip(buffers, before, strict=True):
-                    buffer.copy_(value)
-
-    def _compute_gradient(
-        self, batch: Batch, total_weight: float, progress: float
-    ) -> dict[str, Tensor]:
-        """Fill the gradient of all weights, over all processes; returns the metrics.
-
-        Minimises equation 9 of Schulman et al. (2017), with means over the steps with weight::
-
-            loss       = policy loss + value_coef * value loss
-            value loss = mean((V - R)^2) / 2, clipped as ``value_loss`` says
-
-        The policy loss is that of ``Ppo``, or the sum of whatever losses the config names. Since
-        the value loss is halved, the paper's ``c1`` is ``value_coef / 2``.
-
-        Args:
-            batch: Steps of this process.
-            total_weight: Sum of the weights of all steps, in all processes.
-            progress: Share of the run that is done.
-        """
-        gradient = self._flat_weights.grad
-        assert gradient is not None
-        gradient.zero_()
-        names: Sequence[str] = ()
-        metrics = gradient.new_zeros(())
-        for part in batch.pieces(self._plan.accumulate):
-            part_weight = float(part.weight.sum())
-            weight = part.weight * (part.weight.numel() / part_weight if part_weight else 0.0)
-            share = part_weight / total_weight
-            names, numbers = self._add_gradient(part, weight, share, progress)
-            metrics = metrics + (share * numbers if share else torch.zeros_like(numbers))
-        self._group.add_up([gradient, metrics])
-        return dict(zip(names, metrics.unbind(), strict=True))
-
-    def _add_gradient_by_autograd(
-        self, batch: Batch, weight: Float[Tensor, "time segment"], share: float, progress: float
-    ) -> tuple[Sequence[str], Float[Tensor, " metric"]]:
-        """Add ``share`` times the gradient of a batch to that of the weights; names and metrics."""
-        update = self._params.update
-        distribution, value = self._distribution_and_value(batch)
-        policy_loss, metrics = self._policy_loss(distribution, batch, weight, progress)
-        value_error = value_loss(value, batch.value, batch.returns, weight, update.value_clip)
-        loss = policy_loss + update.value_coef * value_error
-        metrics |= {"loss/policy": policy_loss, "loss/value": value_error, "loss/total": loss}
-        if share:  # Not 0 times the gradient, which need not exist.
-            loss.backward(torch.full_like(loss, share))  # type: ignore[no-untyped-call]
-        numbers = [torch.as_tensor(number).detach().to(loss) for number in metrics.values()]
-        return list(metrics), torch.stack(numbers)
-
-    def _distribution_and_value(
-        self, batch: Batch
-    ) -> tuple[Distribution, Float[Tensor, "time segment"]]:
-        """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
-        mask = None if batch.mask is None else batch.mask.flatten(0, 1)
-        with autocast(self._params.compute):
-            hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
-            agent = batch.agent.repeat(len(value))
-            distribution = self._policy.distribution(hidden.flatten(0, 1).float(), agent, mask)
-        return distribution, value.float()
-
-    def _policy_loss(
-        self,
-        distribution: Distribution,
-        batch: Batch,
-        weight: Float[Tensor, "time segment"],
-        progress: float,
-    ) -> tuple[Float[Tensor, ""], dict[str, float | Tensor]]:
-        """``sum_i weight_i * loss_i`` of the policy losses, and their metrics, ``policy/...``.
-
-        Where two report the same name, the later one's has its class before it.
-
-        Raises:
-            ConfigError: if the divergence is limited by ``target_kl``, and no loss reports it.
-        """
-        recorded = RecordedBatch(
-            batch.action.flatten(0, 1),
-            batch.advantage.flatten(),
-            batch.log_prob.flatten(),
-            weight.flatten(),
-            weight.new_full((), progress),
-        )
-        total = weight.new_zeros(())
-        metrics: dict[str, float | Tensor] = {}
-        for loss, factor in self._losses:
-            result = loss(distribution, recorded)
-            total = total + factor * result.loss
-            for name, number in result.metrics.items():
-                key = f"policy/{name}"
-                if key in metrics:
-                    key = f"policy/{type(loss).__name__.lower()}_{name}"
-                metrics[key] = number
-        if self._params.update.target_kl is not None and KL not in metrics:
-            raise ConfigError(
-                "update.target_kl: no policy loss reports 'approx_kl', the divergence that it "
-                "limits; add 'ppo' to losses, or set target_kl to null"
-            )
-        return total, metrics
-
-    def _step(self, name: str, metrics: Mapping[str, Tensor], progress: float) -> Tensor:
-        """Move the weights along their gradient, if all is finite; its norm before it is cut."""
-        params, optimiser, gradient = (
-            self._params.optimiser,
-            self._optimiser,
-            self._flat_weights.grad,
-        )
-        assert gradient is not None
-        norm: Tensor = torch.linalg.vector_norm(gradient)
-        length = float(norm)
-        if not math.isfinite(length + float(metrics["loss/total"])):
-            refuse_step({**metrics, "optim/grad_norm": norm}, name, self._policy)
-        if params.max_grad_norm is not None and length > params.max_grad_norm:
-            gradient.mul_(params.max_grad_norm / length)
-        warm_up = params.lr_warm_up
-        rising = min(1.0, (self._steps + 1) / warm_up) if warm_up else 1.0
-        rate = params.lr * rising * self._lr_schedule(progress) * self.lr_scale
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        optimiser.step()
-        self._steps += 1
-        return norm
 
     def state_dict(self) -> StateDict:
         """Everything but the policy that is needed to go on exactly so; tensors are live."""
@@ -497,11 +421,3 @@ class Updater:
     def reseed(self, seed: int) -> None:
         """Draw what is drawn from now on by another seed."""
         self._generator.manual_seed(seed)
-
-
-def means(metrics_by_minibatch: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Means of metrics of the same names; none without minibatches."""
-    if not metrics_by_minibatch:
-        return {}
-    table = torch.stack([torch.stack([*row.values()]) for row in metrics_by_minibatch])
-    return dict(zip(metrics_by_minibatch[0], table.mean(0).tolist(), strict=True))
