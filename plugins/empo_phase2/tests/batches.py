@@ -102,9 +102,9 @@ class Made:
         setting: ScheduledTheory,
         cache: TargetCache | None = None,
     ) -> BatchTargets:
-        values = Quantities(dict(networks), self.spec, self.slots, theory, aggregator())
+        quantities = Quantities(dict(networks), self.spec, self.slots, theory, aggregator())
         model_based = self.form.expectation != "free"
-        compute = TargetComputer(values, model_based=model_based, timers=Timers(), cache=cache)
+        compute = TargetComputer(quantities, model_based=model_based, timers=Timers(), cache=cache)
         return compute(self.batch, self.states.at, setting, self.uniform)
 
     def plain(

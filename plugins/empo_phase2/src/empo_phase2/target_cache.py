@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from jaxtyping import Int
@@ -43,31 +45,29 @@ class TargetCache:
         """Number of timed states."""
         return self._keys.count
 
-    def missing(self, key: Int[Tensor, " distinct"]) -> Int[Tensor, " new"]:
-        """The timed states without values; all of them where there is no room for more.
+    def read(
+        self, key: Int[Tensor, " distinct"], forward: Callable[[Int[Tensor, " new"]], Values]
+    ) -> Values:
+        """The values of timed states, those without any so far being computed.
 
         Args:
             key: A number for each timed state, every one once.
+            forward: From positions in ``key`` to the values of the timed states there.
         """
-        keys = key.cpu().numpy()
-        new = keys[self._keys.find(keys[:, None]) < 0]
-        columns = sum(arrays[0].numel() for arrays in self.values.values())
-        if len(new) and (len(self) + len(new)) * columns > MOST_NUMBERS:
-            self.clear()
-            new = keys
-        return torch.from_numpy(new).to(key.device)
-
-    def add(self, key: Int[Tensor, " new"], values: Values) -> None:
-        """Keep values of timed states that have none yet."""
-        if len(self):
-            values = {name: torch.cat([self.values[name], new]) for name, new in values.items()}
-        self._keys.number(key.cpu().numpy()[:, None])
-        self.values = values
-
-    def read(self, key: Int[Tensor, " distinct"]) -> Values:
-        """The values of timed states that have some."""
-        place = torch.from_numpy(self._keys.find(key.cpu().numpy()[:, None])).to(key)
-        return {name: column[place] for name, column in self.values.items()}
+        keys = key.cpu().numpy()[:, None]
+        place = self._keys.find(keys)
+        new = np.flatnonzero(place < 0)
+        if len(new):
+            columns = sum(values[0].numel() for values in self.values.values())
+            if (len(self) + len(new)) * columns > MOST_NUMBERS:
+                self.clear()
+                new = np.arange(len(keys))
+            values = forward(torch.from_numpy(new).to(key.device))
+            if len(self):
+                values = {name: torch.cat([self.values[name], values[name]]) for name in values}
+            place[new], self.values = self._keys.number(keys[new]), values
+        position = torch.from_numpy(place).to(key)
+        return {name: values[position] for name, values in self.values.items()}
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""
@@ -78,5 +78,5 @@ class TargetCache:
         """Restore what ``state_dict`` returned."""
         self.clear()
         self._renumberings = whole_number(state_dict["renumberings"])
-        if len(state_dict["key"]):
-            self.add(state_dict["key"], dict(state_dict["values"]))
+        self._keys.number(state_dict["key"].cpu().numpy()[:, None])
+        self.values = dict(state_dict["values"])
