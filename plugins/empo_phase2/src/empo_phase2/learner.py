@@ -34,9 +34,8 @@ from empo_phase2.estimates import ValueEstimator
 from empo_phase2.experience import Block
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
-from empo_phase2.quantities import Quantities
+from empo_phase2.quantities import Quantities, TargetCache
 from empo_phase2.replay import Replay
-from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets, TargetComputer
 from empo_phase2.warmup import StepPlan, WarmUpSchedule
 

@@ -22,12 +22,11 @@ from empo_phase2.behaviour import build_networks
 from empo_phase2.estimates import ValueEstimator
 from empo_phase2.goal_index import GoalIndex, goal_index_of
 from empo_phase2.params import QUANTITIES, Phase2Params
-from empo_phase2.quantities import PART_NUMBERS, QUERY_NUMBERS, Quantities, part_size
+from empo_phase2.quantities import MOST_NUMBERS, PART_NUMBERS, QUERY_NUMBERS, Quantities, part_size
 from empo_phase2.replay import Replay, ReplayShape
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
 from empo_phase2.successors import JointActionOrder, SuccessorQuery
-from empo_phase2.target_cache import MOST_NUMBERS
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
 from empo_worlds.contract import require_one_start

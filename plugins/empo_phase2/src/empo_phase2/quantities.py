@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator, ValueNetwork
+from empo_core.trees import StateDict, whole_number
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_phase2.experience import TimedStates
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
 from empo_theory.equations import robot_policy
+from empo_worlds.row_table import RowTable
 
 HIGHEST_Q = -1e-10
 """Estimates of Q_r are lowered to this before their logarithm is taken."""
@@ -26,6 +29,9 @@ GPU_PART_NUMBERS = 2**26
 """The same on a GPU, where every further block takes time."""
 QUERY_NUMBERS = 128
 """Hidden units of networks for each question about a state: a guess that suits the defaults."""
+
+MOST_NUMBERS = 2**21
+"""At most about so many values of target networks are kept."""
 
 Values = dict[str, Tensor]
 """Of timed states, by the name of the quantity, ``[distinct ...]``."""
@@ -184,6 +190,71 @@ class Quantities:
         # Not "pi_r > 0", which would hide a NaN.
         v_r = u_r + torch.where(pi_r == 0, 0.0, pi_r * q_r).sum(-1)
         return v_r.masked_fill(~states.alive, self.theory.terminal_value)
+
+
+class TargetCache:
+    """Values of timed states by target networks, each computed once until these networks change.
+
+    They are part of the state of a run: the last digits of a network's answers depend on what
+    else it was asked at the same time, so that answers to new questions would be others.
+
+    Attributes:
+        values: Those of all timed states so far, in order of first need.
+    """
+
+    def __init__(self) -> None:
+        self._renumberings = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, as networks have changed."""
+        self._keys, self.values = RowTable(1, np.dtype(np.int64)), Values()
+
+    def check(self, renumberings: int) -> None:
+        """Forget everything where the replay has given new ids, so that keys mean others."""
+        if renumberings != self._renumberings:
+            self._renumberings = renumberings
+            self.clear()
+
+    def __len__(self) -> int:
+        """Number of timed states."""
+        return self._keys.count
+
+    def read(
+        self, key: Int[Tensor, " distinct"], forward: Callable[[Int[Tensor, " new"]], Values]
+    ) -> Values:
+        """The values of timed states, those without any so far being computed.
+
+        Args:
+            key: A number for each timed state, every one once.
+            forward: From positions in ``key`` to the values of the timed states there.
+        """
+        keys = key.cpu().numpy()[:, None]
+        place = self._keys.find(keys)
+        new = np.flatnonzero(place < 0)
+        if len(new):
+            columns = sum(values[0].numel() for values in self.values.values())
+            if (len(self) + len(new)) * columns > MOST_NUMBERS:
+                self.clear()
+                new = np.arange(len(keys))
+            values = forward(torch.from_numpy(new).to(key.device))
+            if len(self):
+                values = {name: torch.cat([self.values[name], values[name]]) for name in values}
+            place[new], self.values = self._keys.number(keys[new]), values
+        position = torch.from_numpy(place).to(key)
+        return {name: values[position] for name, values in self.values.items()}
+
+    def state_dict(self) -> StateDict:
+        """Everything needed to go on exactly."""
+        key = torch.from_numpy(self._keys.rows[:, 0].copy())
+        return {"renumberings": self._renumberings, "key": key, "values": dict(self.values)}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.clear()
+        self._renumberings = whole_number(state_dict["renumberings"])
+        self._keys.number(state_dict["key"].cpu().numpy()[:, None])
+        self.values = dict(state_dict["values"])
 
 
 def policy_of(

@@ -41,8 +41,7 @@ from empo_core.types import Segments, WorldSpec
 from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions, steps_after
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, policy_of
-from empo_phase2.target_cache import TargetCache
+from empo_phase2.quantities import Quantities, TargetCache, policy_of
 from empo_phase2.warmup import ScheduledTheory
 
 SYMBOLS = {"v_h_e": "V_h^e", "x_h": "X_h", "u_r": "U_r", "q_r": "Q_r", "v_r": "V_r"}

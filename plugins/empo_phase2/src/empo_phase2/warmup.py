@@ -5,10 +5,10 @@ The clock is the number of training steps, never that of environment steps.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from empo_core.types import Quantity
-from empo_learning import schedule
 from empo_phase2.params import QUANTITIES, Phase2Params
 
 
@@ -91,19 +91,19 @@ class WarmUpSchedule:
         starts = self.stage_start
         beta_r = 0.0
         if step >= self.warm_up_end:
-            risen = schedule.sigmoid_ramp(step - self.warm_up_end, warm_up.ramp)
+            risen = sigmoid_ramp(step - self.warm_up_end, warm_up.ramp)
             beta_r = theory.beta_r * risen
         gamma_h, gamma_r = theory.gamma_h, theory.gamma_r
         if warm_up.gamma_h_start is not None:
             start, steps = warm_up.gamma_h_start, warm_up.gamma_h_steps
-            gamma_h = schedule.linear(step, start, gamma_h, steps)
+            gamma_h = linear(step, start, gamma_h, steps)
         if warm_up.gamma_r_start is not None:
             start, steps = warm_up.gamma_r_start, warm_up.gamma_r_steps
-            gamma_r = schedule.linear(step - starts["q_r"], start, gamma_r, steps)
+            gamma_r = linear(step - starts["q_r"], start, gamma_r, steps)
         oldest = 0 if replay.max_age is None else step - replay.max_age
         if self._phases_out:
             end, gone = self.warm_up_end, self._warm_up_gone_at
-            oldest = max(oldest, schedule.phased_out_before(step, end, gone))
+            oldest = max(oldest, phased_out_before(step, end, gone))
         falls_at = self._lr_falls_at
         return StepPlan(
             stage=[name for name, start in starts.items() if start <= step][-1],
@@ -112,3 +112,46 @@ class WarmUpSchedule:
             lr_progress=min(max(step - falls_at, 0) / max(self.total_steps - falls_at, 1), 1.0),
             oldest=oldest if oldest > 0 else None,
         )
+
+
+def linear(step: float, start: float, end: float, steps: float) -> float:
+    """From ``start`` at step 0 straight to ``end`` at ``steps``, and constant before and after.
+
+    Where ``steps`` is 0 or less it is ``end`` throughout.
+    """
+    if steps <= 0 or step >= steps:
+        return end
+    return start + (end - start) * max(step, 0) / steps
+
+
+def sigmoid_ramp(step: float, steps: float) -> float:
+    """From 0 at step 0 to 1 at ``steps`` along the middle of a sigmoid, from -3 to 3.
+
+    Where ``steps`` is 0 or less it is 1 throughout.
+    """
+    if steps <= 0 or step >= steps:
+        return 1.0
+    low, high = _sigmoid(-3), _sigmoid(3)
+    return max((_sigmoid(6 * (step / steps - 0.5)) - low) / (high - low), 0.0)
+
+
+def phased_out_before(step: int, warm_up_end: int, final: int) -> int:
+    """The training step of the oldest experience to learn from.
+
+    What was collected during warm-up is phased out, oldest first, between the end of the
+    warm-up and ``final``, and never used again: the limit stays where it is for ever after.
+
+    Args:
+        step: Training steps so far.
+        warm_up_end: The step at which the warm-up ended.
+        final: The step from which on nothing of the warm-up is used.
+    """
+    if step < warm_up_end:
+        return 0
+    if step >= final:
+        return warm_up_end
+    return warm_up_end * (step - warm_up_end) // (final - warm_up_end)
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
