@@ -64,9 +64,9 @@ def measured(file: Path, store: str) -> tuple[float, float]:
     replay = problem.replay()
     collector: Collector = build(params.collector)
     explorers, timers = ExplorerSet(params.exploration, problem.spec), Timers(enabled=False)
-    learner = Learner(params, problem.values(), replay, collector, explorers, timers, 0)
+    learner = Learner(params, problem.quantities(), replay, collector, explorers, timers, 0)
     collector.start(problem.factory)
-    collector.publish(learner.values.published(), 0)
+    collector.publish(learner.quantities.published(), 0)
     took = []
     with torch_threads(params.compute.threads):  # Further ones take time even where they wait.
         for step in range(STEPS):

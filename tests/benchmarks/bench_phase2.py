@@ -59,9 +59,9 @@ def prepared(network: str, timers: Timers) -> tuple[Learner, Collector]:
     problem = Problem.of(params, build(ref), ref)
     collector: Collector = build(params.collector)
     explorers, replay = ExplorerSet(params.exploration, problem.spec), problem.replay()
-    learner = Learner(params, problem.values(), replay, collector, explorers, timers, 0)
+    learner = Learner(params, problem.quantities(), replay, collector, explorers, timers, 0)
     collector.start(problem.factory)
-    collector.publish(learner.values.published(), 0)
+    collector.publish(learner.quantities.published(), 0)
     for step in range(COLLECTED):
         remember(collector, replay, step)
     return learner, collector

@@ -80,7 +80,7 @@ class Case:
 
     problem: Problem
     replay: Replay
-    values: Quantities
+    quantities: Quantities
 
     @classmethod
     def of(cls, second_human: str, second_robot: str) -> Case:
@@ -92,18 +92,18 @@ class Case:
         )
         world = world_from_text(MAP.format(h2=second_human, r2=second_robot))
         problem = Problem.of(params, world)
-        values, replay = problem.values(), problem.replay()
-        for network in values.networks.values():
+        quantities, replay = problem.quantities(), problem.replay()
+        for network in quantities.networks.values():
             assert isinstance(network, torch.nn.Module)
             network.eval()
         collector: Collector = build(params.collector)
         collector.start(problem.factory)
-        collector.publish(values.published(), 0)
+        collector.publish(quantities.published(), 0)
         while len(replay) < 2 * SIZES[-1]:
             for experience in collector.collect(0):
                 replay.add(Block.from_arrays(experience.arrays), training_step=0)
         collector.stop()
-        return cls(problem, replay, values)
+        return cls(problem, replay, quantities)
 
     def batch(self, size: int) -> Transitions:
         """Some transitions."""
@@ -112,13 +112,13 @@ class Case:
 
     def computer(self) -> TargetComputer:
         """The batched computation."""
-        return TargetComputer(self.values, model_based=True, timers=Timers(enabled=False))
+        return TargetComputer(self.quantities, model_based=True, timers=Timers(enabled=False))
 
     def reference(self) -> ReferenceTargets:
         """The plain computation."""
-        problem, theory = self.problem, Phase2Theory()
-        values = ReferenceValues(problem.spec, problem.slots, theory, self.values.networks, SETTING)
-        return ReferenceTargets(values, model_based=True)
+        problem, theory, networks = self.problem, Phase2Theory(), self.quantities.networks
+        equations = ReferenceValues(problem.spec, problem.slots, theory, networks, SETTING)
+        return ReferenceTargets(equations, model_based=True)
 
 
 def cpu_ms(compute: Callable[[], object], repeats: int = REPEATS) -> float:
@@ -171,19 +171,21 @@ def aggregations(case: Case, batch: Transitions) -> tuple[float, float]:
     collected = collect(batch, problem.spec)
     situations = encode(collected.key, problem.spec, case.replay.states)
     sources = situations.at(collected.source)
-    values = case.values.forward(situations)
-    v_r = case.values.closed_form_v_r(situations, values["u_r"], values["q_r"], SETTING.beta_r)
+    values = case.quantities.forward(situations)
+    pi_r = policy_of(values["q_r"], situations.available, SETTING.beta_r)
+    v_r = case.quantities.closed_form_v_r(situations, values["u_r"], values["q_r"], pi_r)
     profiles = HumanProfiles(problem.spec, problem.slots)
-    chance, by_slot = profiles.probabilities(batch.human_policy, sources.states.layout)
-    q_r = values["q_r"][collected.source]
-    pi_r = policy_of(q_r, sources.states.available, SETTING.beta_r)
-    payoff = torch.where(situations.states.achieved, 1.0, SETTING.gamma_h * values["v_h_e"])
+    chance, by_slot = profiles.of(batch, sources.layout)
+    pi_r = pi_r[collected.source]
+    payoff = torch.where(situations.achieved, 1.0, SETTING.gamma_h * values["v_h_e"])
 
     def batched() -> tuple[torch.Tensor, torch.Tensor]:
-        q_r = aggregate_q_r(v_r, collected, chance, SETTING.gamma_r, aggregate)
-        return q_r, aggregate_v_h_e(payoff[collected.item], collected, by_slot, pi_r, aggregate)
+        q_r = aggregate_q_r(v_r[collected.successor], collected, chance, SETTING.gamma_r, aggregate)
+        return q_r, aggregate_v_h_e(
+            payoff[collected.successor], collected, by_slot, pi_r, aggregate
+        )
 
-    lists = (v_r.tolist(), payoff.tolist(), collected.item.tolist(), Listed.of(batch),
+    lists = (v_r.tolist(), payoff.tolist(), collected.successor.tolist(), Listed.of(batch),
              chance.tolist(), by_slot.tolist(), pi_r.tolist())  # fmt: skip
     for ours, theirs in zip(batched(), looped(*lists), strict=True):
         torch.testing.assert_close(ours, torch.tensor(theirs), rtol=1e-3, atol=1e-4)

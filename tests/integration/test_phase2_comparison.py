@@ -21,11 +21,11 @@ from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
 from empo_exact.solve import solve as solve_exactly
 from empo_phase2.compare import Comparison, solve, solver_for
+from empo_phase2.estimates import ValueEstimator
 from empo_phase2.params import Phase2Theory
 from empo_phase2.policyfile import load_policy
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
-from empo_phase2.values import ValueEstimator
 from empo_theory.parameters import CompleteTheory
 from empo_theory.solved_world import SolvedWorld
 

@@ -58,7 +58,7 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
     )
     ref = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
     problem = Problem.of(params, build(ref), ref)
-    quantities, replay = problem.values(), problem.replay()
+    quantities, replay = problem.quantities(), problem.replay()
     collector: Collector = build(params.collector)
     collector.start(problem.factory)
     collector.publish(quantities.published(), 0)

@@ -78,7 +78,7 @@ def test_check_announces_what_a_full_replay_takes() -> None:
     problem = Problem.of(setting, world)
     replay, collector = problem.replay(), build(setting.collector)
     collector.start(problem.factory)
-    collector.publish(problem.values().published(), 0)
+    collector.publish(problem.quantities().published(), 0)
     for step in range(20):
         for experience in collector.collect(step):
             replay.add(Block.from_arrays(experience.arrays), training_step=step)

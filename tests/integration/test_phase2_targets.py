@@ -116,8 +116,8 @@ def test_exact_values_are_their_own_targets(
     spec, slots = built.spec, GoalIndex.of(built.spec)
     networks: dict[Quantity, ValueNetwork] = {q: Oracle(q, result) for q in learned}
     add = ScatterAdd(ScatterAddParams())
-    values = Quantities(networks, spec, slots, Phase2Theory(**THEORY), add)
-    compute = TargetComputer(values, model_based=True, timers=Timers())
+    quantities = Quantities(networks, spec, slots, Phase2Theory(**THEORY), add)
+    compute = TargetComputer(quantities, model_based=True, timers=Timers())
     found: BatchTargets = compute(
         transitions, states.at, ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
     )

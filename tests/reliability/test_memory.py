@@ -109,7 +109,7 @@ def test_memory_stays_flat_while_a_learner_trains(values: str) -> None:
     problem = Problem.of(params, world)
     replay, actor = problem.replay(), problem.factory(0)
     explorers, collector = ExplorerSet(params.exploration, problem.spec), build(params.collector)
-    learner = Learner(params, problem.values(), replay, collector, explorers, Timers(), 0)
+    learner = Learner(params, problem.quantities(), replay, collector, explorers, Timers(), 0)
 
     def once(step: int) -> None:
         experience = actor.act(step)

@@ -91,7 +91,7 @@ def run(directory: Path, kills: int, seed: int) -> Run:
     )
     context.tracker = tracker = Killer(collector, kills, random.Random(seed))
     timers = Timers("cpu", enabled=False)
-    values, replay = problem.values(), problem.replay(directory)
+    values, replay = problem.quantities(), problem.replay(directory)
     try:
         collector.start(problem.factory)
         explorers = ExplorerSet(setting.exploration, problem.spec)

@@ -18,8 +18,7 @@ from empo_learning.timers import Timers
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
-from empo_phase2.quantities import Quantities
-from empo_phase2.target_cache import TargetCache
+from empo_phase2.quantities import Quantities, TargetCache
 from empo_phase2.targets import BatchTargets, TargetComputer
 from empo_phase2.warmup import ScheduledTheory
 
@@ -102,9 +101,9 @@ class Made:
         setting: ScheduledTheory,
         cache: TargetCache | None = None,
     ) -> BatchTargets:
-        values = Quantities(dict(networks), self.spec, self.slots, theory, aggregator())
+        quantities = Quantities(dict(networks), self.spec, self.slots, theory, aggregator())
         model_based = self.form.expectation != "free"
-        compute = TargetComputer(values, model_based=model_based, timers=Timers(), cache=cache)
+        compute = TargetComputer(quantities, model_based=model_based, timers=Timers(), cache=cache)
         return compute(self.batch, self.states.at, setting, self.uniform)
 
     def plain(

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator, Algorithm, ValueNetwork
 from empo_core.types import Goal, Quantity, Reduction, Segments, ValueQuery
+from empo_phase2.estimates import ValueEstimator
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
-from empo_phase2.values import ValueEstimator
 from empo_testing.worlds import TinyWorld
 from empo_theory.parameters import CompleteTheory
 from empo_theory.reference import Reference

@@ -169,9 +169,7 @@ class ReferenceTargets:
             return expected[batch.action[t]]
         return sum(pi * value for pi, value in zip(pi_r, expected, strict=True))
 
-    def evaluates_policy(
-        self, batch: Listed, t: int, pi_r: Sequence[float], uniform: float
-    ) -> bool:
+    def samples_policy(self, batch: Listed, t: int, pi_r: Sequence[float], uniform: float) -> bool:
         """Whether the action taken passes as a sample of the policy."""
         chances = batch.behaviour[t]
         most = max(pi / mu for pi, mu in zip(pi_r, chances, strict=True) if mu > 0)
@@ -201,7 +199,7 @@ class ReferenceTargets:
         is_policy = True
         if not self.model_based:
             q_weight = [float(action == taken) for action in range(len(q_r))]
-            is_policy = self.evaluates_policy(batch, t, pi_r, uniform)
+            is_policy = self.samples_policy(batch, t, pi_r, uniform)
         v_h_e, v_weight = [], []
         for slot in range(len(self.equations.owner)):
             exists = self.equations.goal[here.layout][slot] >= 0

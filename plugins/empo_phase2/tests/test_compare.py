@@ -22,10 +22,10 @@ from empo_core.protocols import ValueNetwork
 from empo_core.types import ValueQuery
 from empo_phase2 import compare
 from empo_phase2.compare import Comparison, solve, solver_for
+from empo_phase2.estimates import ValueEstimates, ValueEstimator
 from empo_phase2.experience import Block
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
-from empo_phase2.values import ValueEstimates, ValueEstimator
 from empo_theory.solved_world import SolvedWorld
 
 

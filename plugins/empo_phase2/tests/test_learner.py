@@ -97,13 +97,13 @@ def lesson(
     )
     torch.manual_seed(0)
     networks = build_networks(params.values, problem.spec)
-    values = Quantities(networks, problem.spec, problem.slots, params.theory, Adding())
+    quantities = Quantities(networks, problem.spec, problem.slots, params.theory, Adding())
     memory = OneBatch(problem)
     replay: Any = memory
     explorers = ExplorerSet(params.exploration, problem.spec)
     collector: Collector = build(params.collector)
     collector.start(lambda index: Idle())
-    learner = Learner(params, values, replay, collector, explorers, Timers(enabled=False), 0)
+    learner = Learner(params, quantities, replay, collector, explorers, Timers(enabled=False), 0)
     learner.train()
     return learner, memory, problem
 
@@ -219,7 +219,7 @@ def test_stop_names_what_is_not_finite_and_changes_nothing(
     changed = {k.split("/")[0] for k, t in weights_of(learner).items() if not t.equal(before[k])}
     # Those whose turn was before Q_r's have been moved, by finite numbers.
     assert changed <= (set() if stops_all else set(EVERYTHING) - {"q_r", "v_r"})
-    assert all(tensor.isfinite().all() for tensor in learner.values.published().values())
+    assert all(tensor.isfinite().all() for tensor in learner.quantities.published().values())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -241,7 +241,7 @@ def test_skip_leaves_weights_finite_and_goes_on(
     learner.train()
     assert set(learner.fits) == set(EVERYTHING)
     assert learner.skipped == 1
-    learner.values.published()
+    learner.quantities.published()
     learner.state_dict()
 
 
@@ -256,7 +256,7 @@ def test_a_weight_that_is_not_finite_is_named_in_the_next_step_and_goes_nowhere(
             learner.train()
             assert learner.skipped == 1
         with pytest.raises(NonFiniteError, match=r"published .*q_r\.head\.bias"):
-            learner.values.published()
+            learner.quantities.published()
         with pytest.raises(NonFiniteError, match=r"saved .*networks/q_r/head\.bias"):
             learner.state_dict()
         with pytest.raises(NonFiniteError, match=r"weight .*q_r/head\.bias"):
@@ -312,17 +312,19 @@ def test_all_actions_count_alike_while_the_robots_act_evenly_or_are_certain() ->
 
 def test_the_learning_rate_is_the_config_s_or_else_the_value_network_s_own() -> None:
     usual, _, _ = lesson(lr_schedule="constant")
-    assert usual.lr("q_r", 0) == 1e-3, "that of any network"
+    assert usual.lr["q_r"] == 1e-3, "that of any network"
     given, _, _ = lesson(lr=0.01, lr_schedule="linear", lr_constant_fraction=0.5)
-    end = Phase2Params.model_fields["total_steps"].default
-    assert [given.lr("q_r", step) for step in (0, end // 2, 3 * end // 4, end)] == [
-        0.01, 0.01, 0.005, 0.0,
-    ]  # fmt: skip
+    end, rates = Phase2Params.model_fields["total_steps"].default, []
+    for step in (0, end // 2, 3 * end // 4, end):
+        given.steps = step
+        given.train()
+        rates.append(given.lr["q_r"])
+    assert rates == [0.01, 0.01, 0.005, 0.0]
     each: dict[Quantity, float] = {
         "v_h_e": 0.1, "x_h": 0.2, "u_r": 0.3, "q_r": 0.4, "v_r": 0.5,
     }  # fmt: skip
     apart, _, _ = lesson(lr=each, lr_schedule="constant")
-    assert {quantity: apart.lr(quantity, 7) for quantity in EVERYTHING} == each
+    assert apart.lr == each
 
 
 @pytest.mark.parametrize(
@@ -406,7 +408,7 @@ def test_the_aggregator_adds_up_every_target(monkeypatch: pytest.MonkeyPatch) ->
     learner.train()
     targets = learner.targets
     assert targets is not None
-    slots, humans = targets.v_h_e.shape[1], learner.values.spec.humans
+    slots, humans = targets.v_h_e.shape[1], learner.quantities.spec.humans
     # Q_r, V_h^e and U_r; what target networks say is known from the step before.
     assert sums == [
         (targets.items,), (targets.items, slots), (len(targets.q_r) * len(humans),),

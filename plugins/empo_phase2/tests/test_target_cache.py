@@ -9,8 +9,8 @@ import torch
 from batches import EVERYTHING, SETTING, THEORY, Form, Made, made
 
 from empo_core.types import Quantity
-from empo_phase2 import target_cache
-from empo_phase2.target_cache import TargetCache
+from empo_phase2 import quantities
+from empo_phase2.quantities import TargetCache
 from empo_phase2.targets import BatchTargets
 
 LEARNED: list[tuple[Quantity, ...]] = [("v_h_e", "q_r"), ("v_h_e", "v_r"), EVERYTHING]
@@ -28,12 +28,12 @@ def assert_equal(actual: BatchTargets, expected: BatchTargets) -> None:
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name))
 
 
-@pytest.mark.parametrize("max_numbers", [target_cache.MOST_NUMBERS, 1])
+@pytest.mark.parametrize("max_numbers", [quantities.MOST_NUMBERS, 1])
 @pytest.mark.parametrize("learned", LEARNED, ids="-".join)
 def test_targets_are_those_without_a_cache(
     learned: tuple[Quantity, ...], max_numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_cache, "MOST_NUMBERS", max_numbers)
+    monkeypatch.setattr(quantities, "MOST_NUMBERS", max_numbers)
     networks, cache = halves()[0].networks(learned), TargetCache()
     for beta_r in (1.0, 5.0):  # Which may change while networks stay the same.
         for problem in halves():
@@ -56,7 +56,7 @@ def test_networks_are_asked_about_new_situations_only() -> None:
 
 
 def test_it_holds_no_more_than_one_batch_where_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_cache, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(quantities, "MOST_NUMBERS", 1)
     first, second = halves()
     networks, cache = first.networks(("v_h_e", "q_r")), TargetCache()
     for problem in (first, second):

@@ -95,7 +95,7 @@ def test_blocks_change_no_target_and_bound_the_states_that_are_valued_at_a_time(
     whole = problem.batched(networks, THEORY, SETTING)
     assert set(sizes) == {whole.distinct}
     sizes.clear()
-    monkeypatch.setattr(quantities, "BLOCK_NUMBERS", 7 * (WORDS + 4 * quantities.QUERY_NUMBERS))
+    monkeypatch.setattr(quantities, "PART_NUMBERS", 7 * (WORDS + 4 * quantities.QUERY_NUMBERS))
     blocks = problem.batched(networks, THEORY, SETTING)
     assert max(sizes) == 7
     assert sum(sizes) == whole.distinct * len(learned)

@@ -64,11 +64,11 @@ def test_quantities_in_closed_form_have_no_stage() -> None:
 
 def test_each_quantity_joins_those_before_it() -> None:
     plan = schedule()
-    assert plan.active(0) == ("v_h_e",)
-    assert plan.active(10_000) == ("v_h_e", "x_h")
-    assert plan.active(20_000) == ("v_h_e", "x_h", "q_r")
-    assert plan.active(99_999) == ("v_h_e", "x_h", "q_r")
-    assert [plan.stage(step) for step in (0, 10_000, 20_000, 30_000, 50_000)] == [
+    assert plan.at(0).active == ("v_h_e",)
+    assert plan.at(10_000).active == ("v_h_e", "x_h")
+    assert plan.at(20_000).active == ("v_h_e", "x_h", "q_r")
+    assert plan.at(99_999).active == ("v_h_e", "x_h", "q_r")
+    assert [plan.at(step).stage for step in (0, 10_000, 20_000, 30_000, 50_000)] == [
         "v_h_e",
         "x_h",
         "q_r",
@@ -79,10 +79,10 @@ def test_each_quantity_joins_those_before_it() -> None:
 
 def test_the_robot_acts_evenly_until_warm_up_is_over_and_then_ever_less_so() -> None:
     plan = schedule()
-    assert plan.beta_r(29_999) == plan.beta_r(30_000) == 0.0
-    assert plan.beta_r(40_000) == pytest.approx(5.0)
-    assert plan.beta_r(50_000) == plan.beta_r(99_999) == 10.0
-    rising = [plan.beta_r(step) for step in range(30_000, 50_001, 500)]
+    assert plan.at(29_999).theory.beta_r == plan.at(30_000).theory.beta_r == 0.0
+    assert plan.at(40_000).theory.beta_r == pytest.approx(5.0)
+    assert plan.at(50_000).theory.beta_r == plan.at(99_999).theory.beta_r == 10.0
+    rising = [plan.at(step).theory.beta_r for step in range(30_000, 50_001, 500)]
     assert rising == sorted(rising)
 
 
@@ -92,15 +92,15 @@ def progress_of(constant: float) -> WarmUpSchedule:
 
 def test_the_learning_rate_changes_after_its_constant_part() -> None:
     plan = progress_of(0.7)
-    assert plan.lr_progress(0) == plan.lr_progress(70_000) == 0.0
-    assert plan.lr_progress(85_000) == pytest.approx(0.5)
-    assert plan.lr_progress(100_000) == plan.lr_progress(100_001) == 1.0
+    assert plan.at(0).lr_progress == plan.at(70_000).lr_progress == 0.0
+    assert plan.at(85_000).lr_progress == pytest.approx(0.5)
+    assert plan.at(100_000).lr_progress == plan.at(100_001).lr_progress == 1.0
 
 
 def test_the_learning_rate_never_falls_before_full_training() -> None:
     plan = progress_of(0.1)
-    assert plan.lr_progress(50_000) == 0.0
-    assert plan.lr_progress(75_000) == pytest.approx(0.5)
+    assert plan.at(50_000).lr_progress == 0.0
+    assert plan.at(75_000).lr_progress == pytest.approx(0.5)
 
 
 def test_discounts_rise_in_a_straight_line_once_their_quantity_is_trained() -> None:
@@ -109,34 +109,34 @@ def test_discounts_rise_in_a_straight_line_once_their_quantity_is_trained() -> N
         | {"gamma_r_steps": 1000}
     )
     plan = schedule(warm_up=warm_up)
-    assert plan.gamma_h(0) == 0.0
-    assert plan.gamma_h(2500) == pytest.approx(0.495)
-    assert plan.gamma_h(5000) == plan.gamma_h(50_000) == 0.99
-    assert plan.gamma_r(0) == plan.gamma_r(20_000) == 0.5
-    assert plan.gamma_r(20_500) == pytest.approx(0.725)
-    assert plan.gamma_r(21_000) == 0.95
+    assert plan.at(0).theory.gamma_h == 0.0
+    assert plan.at(2500).theory.gamma_h == pytest.approx(0.495)
+    assert plan.at(5000).theory.gamma_h == plan.at(50_000).theory.gamma_h == 0.99
+    assert plan.at(0).theory.gamma_r == plan.at(20_000).theory.gamma_r == 0.5
+    assert plan.at(20_500).theory.gamma_r == pytest.approx(0.725)
+    assert plan.at(21_000).theory.gamma_r == 0.95
 
 
 def test_without_a_curriculum_discounts_are_constant() -> None:
     plan = schedule()
-    assert {plan.gamma_h(step) for step in (0, 100, 90_000)} == {0.99}
-    assert {plan.gamma_r(step) for step in (0, 20_001, 90_000)} == {0.95}
+    assert {plan.at(step).theory.gamma_h for step in (0, 100, 90_000)} == {0.99}
+    assert {plan.at(step).theory.gamma_r for step in (0, 20_001, 90_000)} == {0.95}
 
 
 def test_warm_up_data_are_phased_out_oldest_first_and_stay_out() -> None:
     optimiser = OptimiserParams(lr_constant_fraction=0.7)
     plan = schedule(optimiser=optimiser, replay=ReplayParams(phase_out_warm_up=True))
-    assert plan.oldest(30_000) is None
-    assert plan.oldest(50_000) == int(30_000 * 20_000 / 40_000)
-    assert plan.oldest(70_000) == plan.oldest(99_999) == 30_000
+    assert plan.at(30_000).oldest is None
+    assert plan.at(50_000).oldest == int(30_000 * 20_000 / 40_000)
+    assert plan.at(70_000).oldest == plan.at(99_999).oldest == 30_000
 
 
 def test_warm_up_data_stay_where_targets_do_not_depend_on_who_acted() -> None:
-    assert schedule().oldest(99_999) is None
-    assert schedule(targets=Targets(model_based=False)).oldest(99_999) is not None
+    assert schedule().at(99_999).oldest is None
+    assert schedule(targets=Targets(model_based=False)).at(99_999).oldest is not None
 
 
 def test_data_can_be_limited_to_an_age() -> None:
     plan = schedule(replay=ReplayParams(phase_out_warm_up=False, max_age=500))
-    assert plan.oldest(400) is None
-    assert plan.oldest(1500) == 1000
+    assert plan.at(400).oldest is None
+    assert plan.at(1500).oldest == 1000

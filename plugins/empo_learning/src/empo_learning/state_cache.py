@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from empo_worlds.row_table import Rows, RowTable
+from empo_worlds.row_table import RowTable
 
 StateFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """From rows ``[state word]`` and steps left ``[state]`` to one value (of any shape) per state."""
@@ -64,7 +64,10 @@ class StateCache:
         if not self.is_caching:
             values = self._function(rows, steps_left)
             return values if out is None else out.copy_(values)
-        keys = self._keys(rows, steps_left)
+        words = rows.to(self._dtype)
+        if not self._timeless:
+            words = torch.cat([words, steps_left[:, None].to(self._dtype)], 1)
+        keys = words.numpy()
         num_known, number = self._table.count, self._table.find(keys)
         self._lookups += len(rows)
         new = np.flatnonzero(number < 0)
@@ -84,11 +87,6 @@ class StateCache:
             number[new] = num_known + position
         assert self._values is not None
         return torch.index_select(self._values, 0, torch.from_numpy(number), out=out)
-
-    def _keys(self, rows: Tensor, steps_left: Tensor) -> Rows:
-        if self._timeless:
-            return rows.to(self._dtype).numpy()
-        return torch.cat([rows.to(self._dtype), steps_left[:, None].to(self._dtype)], 1).numpy()
 
     def _clear(self) -> None:
         self._table = RowTable(

@@ -99,8 +99,3 @@ class Keys:
             return rows.numpy()
         time = steps_left.cpu().long().contiguous().numpy()[:, None].view(self._numpy_dtype)
         return np.concatenate([rows.numpy(), time], 1)
-
-
-def has_unknown(lines: Int[Tensor, " query"]) -> bool:
-    """True where a line is negative, as those of queries without an entry are."""
-    return bool(len(lines)) and int(lines.min()) < 0

@@ -12,7 +12,7 @@ from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
-from empo_lookup_tables.keys import Keys, has_unknown
+from empo_lookup_tables.keys import Keys
 from empo_lookup_tables.plugin import LookupParams
 
 DEFAULTS: dict[Quantity, float] = {
@@ -124,23 +124,56 @@ class LookupTable(ValueNetwork):
             query: The questions.
             grow: Add an entry for each unknown key.
         """
+        column = self._column(query)
         if grow:
             before = self.num_entries
             entry = self._keys.number(query.states, query.steps_left)
             self._add_defaults(before)
         else:
             entry = self._keys.find(query.states, query.steps_left)
-        if self.quantity not in ("v_h_e", "x_h"):
-            return entry if query.state is None else entry.index_select(0, query.state.cpu())
-        state = torch.arange(entry.shape[0]) if query.state is None else query.state.cpu()
-        return self._lines_of(entry, state, query)
+        if query.state is not None:
+            entry = entry.index_select(0, query.state.cpu())
+        # An unknown entry is -1, so its lines are -columns ... -1.
+        return entry if column is None else entry * self.columns + column
+
+    def _column(self, query: ValueQuery) -> Int[Tensor, " query"] | None:
+        """The column of each question's goal or human; None where entries have one column only.
+
+        Raises:
+            ValueError: if there is no such goal or human, or not one for each question.
+        """
+        name, index = "goal", query.goal
+        if self.quantity == "x_h":
+            name, index = "human", query.human
+        elif self.quantity != "v_h_e":
+            return None
+        questions = (query.steps_left if query.state is None else query.state).shape[0]
+        if index is None or index.shape[0] != questions:
+            number = "none" if index is None else len(index)
+            raise ValueError(
+                f"a table of {self.quantity} needs the {name} of each of {questions} questions, "
+                f"and there is {number}; give ValueQuery.{name}"
+            )
+        index, end = index.cpu(), self._columns_of.shape[0]
+        if questions and not 0 <= int(index.min()) <= int(index.max()) < end:
+            wrong = int(index[(index < 0) | (index >= end)][0])
+            raise ValueError(f"there is no {name} {wrong}; {name}s are in [0, {end})")
+        column = self._columns_of[index]
+        if name == "human" and bool((column < 0).any()):
+            raise ValueError(f"X_h is asked of a robot; the humans are agents {self.spec.humans}")
+        return column
 
     def stored(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
-        """The entries on some lines; the default where a line is negative."""
-        if not has_unknown(lines):
-            return self._selected(lines)
-        raw = self._selected(lines.clamp(min=0))
-        return raw.masked_fill((lines < 0)[:, None].to(raw.device), self.default)
+        """The values on some lines; the default where a line is negative."""
+        lines = lines.to(self.values.device)
+        is_known = not lines.numel() or int(lines.min()) >= 0
+        line = lines if is_known else lines.clamp(min=0)
+        # Single numbers are taken from a vector five times as fast as from a column.
+        if self.values.shape[1] == 1:
+            raw = self.values.view(-1).index_select(0, line)[:, None]
+        else:
+            raw = self.values.index_select(0, line)
+        return raw if is_known else raw.masked_fill((lines < 0)[:, None], self.default)
 
     def bounded(self, values: Float[Tensor, "query output"]) -> Float[Tensor, "query output"]:
         """The nearest values within the bounds of the quantity."""
@@ -153,31 +186,6 @@ class LookupTable(ValueNetwork):
             return self.values.index_select(0, lines)
         # Single numbers are taken from a vector five times as fast as from a column.
         return self.values.view(-1).index_select(0, lines)[:, None]
-
-    def _lines_of(
-        self, entry: Int[Tensor, " state"], state: Int[Tensor, " query"], query: ValueQuery
-    ) -> Int[Tensor, " query"]:
-        """The line of each question about a goal or human, given the entries of states."""
-        name = "goal" if self.quantity == "v_h_e" else "human"
-        index = query.goal if name == "goal" else query.human
-        if index is None or index.shape[0] != len(query):
-            number = "none" if index is None else len(index)
-            raise ValueError(
-                f"a table of {self.quantity} needs the {name} of each of {len(query)} questions, "
-                f"and there is {number}; give ValueQuery.{name}"
-            )
-        index = index.cpu()
-        outside = (index < 0) | (index >= len(self._columns_of))
-        if bool(outside.any()):
-            raise ValueError(
-                f"there is no {name} {int(index[outside][0])}; {name}s are in "
-                f"[0, {len(self._columns_of)})"
-            )
-        column = self._columns_of[index]
-        if has_unknown(column):
-            raise ValueError(f"X_h is asked of a robot; the humans are agents {self.spec.humans}")
-        # An unknown entry is -1, so its lines are -columns ... -1.
-        return entry.index_select(0, state) * self.columns + column
 
     def _add_defaults(self, before: int) -> None:
         """Give default values to the entries from number ``before`` on."""
@@ -322,32 +330,33 @@ class TableRegression:
         total = weight.sum()
         if total == 0 and math.isfinite(lr):
             return Fit(total, total)
-        counts, lines = weight > 0, table.lines(query)
-        error = torch.where(counts, table.stored(lines) - target, 0.0)
-        loss = (weight * error.square()).sum() / total
+        lines = table.lines(query)
+        before = table.stored(lines)
+        # Where nothing counts the target may be anything, also NaN.
+        target = target.where(weight > 0, before)
+        loss = (weight * (before - target).square()).sum() / total
         if not math.isfinite(loss) or not math.isfinite(lr):
             raise _not_finite(table, target, weight, lr)
 
-        if has_unknown(lines):
+        if int(lines.min()) < 0:
             lines = table.lines(query, grow=True)
         lines, position = torch.unique(lines, return_inverse=True)
         lines, position = lines.to(weight.device), position.to(weight.device)
-        zeros = weight.new_zeros(len(lines), weight.shape[1])
-        new_weight = zeros.index_add(0, position, weight)
-        summed = zeros.index_add(0, position, torch.where(counts, weight * target, 0.0))
         value = table.values.index_select(0, lines)
-        mean = torch.where(new_weight > 0, summed / new_weight, value)
+        zeros = torch.zeros_like(value)
+        new_weight = zeros.index_add(0, position, weight)
+        summed = zeros.index_add(0, position, weight * target)
+        is_fitted = new_weight > 0
+        mean = torch.where(is_fitted, summed / new_weight, value)
         all_weight = table.counts.index_select(0, lines) + new_weight
-
-        rate = torch.full_like(mean, lr)
         if table.params.rule == "running-mean":
             min_rate = table.params.min_rate
-            rate = new_weight / all_weight
-            rate = rate.clamp(min=MIN_RATE if min_rate is None else min_rate)
-        # Where the rate is 1, lerp gives the target itself, without a rounding error.
-        new = value.lerp(mean, rate) - lr * self._weight_decay * (value - table.default)
-        new = torch.where(new_weight > 0, table.bounded(new), value)
-        table.values.index_copy_(0, lines, new)
+            rate = (new_weight / all_weight).clamp(min=MIN_RATE if min_rate is None else min_rate)
+            new = value.lerp(mean, rate)
+        else:
+            # Where the rate is 1, lerp gives the target itself, without a rounding error.
+            new = value.lerp(mean, lr) - lr * self._weight_decay * (value - table.default)
+        table.values.index_copy_(0, lines, torch.where(is_fitted, table.bounded(new), value))
         table.counts.index_copy_(0, lines, all_weight)
         gradient = new_weight * (value - mean) * (2 / total)
         return Fit(loss, torch.linalg.vector_norm(gradient))

@@ -42,7 +42,7 @@ class FeatureScaler(nn.Module):
 
     Attributes:
         shape: Sizes of the scaled features.
-        layout: Key of the features: equal for instances that compute the same.
+        input_key: Key of the features: equal for instances that compute the same.
     """
 
     def __init__(self, spec: WorldSpec, *, include_time: bool) -> None:
@@ -66,7 +66,7 @@ class FeatureScaler(nn.Module):
             (raw.agents, self.shape.agent_features),
             (raw.objects, raw.object_features),
         )
-        self.layout = (self.shape, raw, self.is_row, self.horizon)
+        self.input_key = (self.shape, raw, self.is_row, self.horizon)
         self._dtype = spec.state_dtype
         # To look features up takes a tenth of the time of drawing and scaling them.
         self._cache = StateCache(
@@ -86,34 +86,34 @@ class FeatureScaler(nn.Module):
         return max(active + raw.objects * raw.object_features, 1)
 
     @torch.no_grad()
-    def forward(
-        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
-    ) -> Features:
-        """Scaled features of states, the input of encoders; those of a state are kept on a CPU."""
-        is_usual = states.is_cpu and states.dtype == self._dtype
-        if not len(states) or not is_usual or not self._cache.is_caching:
-            return self.scaled(self.featurizer(states), steps_left)
-        sizes = self._sizes
-        scaled = self._cache(states, steps_left)
-        parts = torch.split(scaled, [math.prod(size) for size in sizes], 1)
-        grid, numbers, agents, objects = (
-            part.view(len(states), *size) for part, size in zip(parts, sizes, strict=True)
-        )
-        return Features(grid, self._timed(numbers, steps_left), agents, objects)
+    def forward(self, query: ValueQuery) -> Features:
+        """Scaled features of the states of a query, the input of encoders.
 
-    def of_query(self, query: ValueQuery) -> Features:
-        """The same for the states of a query, cached in its memo for networks with equal inputs."""
-        memo = {} if query.memo is None else query.memo
-        key = (type(self), self.layout)
-        if key not in memo:
-            memo[key] = self(query.states, query.steps_left)
-        features = memo[key]
-        assert isinstance(features, Features)
+        The query's memo keeps them for networks with equal inputs, and a cache those of states
+        that come again on a CPU.
+        """
+        states, memo = query.states, {} if query.memo is None else query.memo
+        key = (type(self), self.input_key)
+        features = memo.get(key)
+        if isinstance(features, Features):
+            return features
+        is_usual = states.is_cpu and states.dtype == self._dtype
+        if len(states) and is_usual and self._cache.is_caching:
+            timeless = self._cache(states, query.steps_left)
+            parts = timeless.split([math.prod(size) for size in self._sizes], 1)
+            grid, numbers, agents, objects = (
+                part.view(len(states), *size) for part, size in zip(parts, self._sizes, strict=True)
+            )
+            numbers = self._timed(numbers, query.steps_left)
+            features = Features(grid, numbers, agents, objects)
+        else:
+            features = self.scaled(self.featurizer(states), query.steps_left)
+        memo[key] = features
         return features
 
     @torch.no_grad()
     def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> Features:
-        """The same from features that were read already."""
+        """Scaled features from those that a featurizer read."""
         timeless = self._timeless(features)
         return replace(timeless, globals=self._timed(timeless.globals, steps_left))
 

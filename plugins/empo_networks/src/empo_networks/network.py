@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -112,27 +112,42 @@ class Network(ValueNetwork):
     def raw(
         self, query: ValueQuery, features: Features | None = None
     ) -> Float[Tensor, "query output"]:
-        """Output of the head, in the space of ``scales``; of features that were read already."""
+        """Output of the head, in the space of ``scales``; of features that were read already.
+
+        Raises:
+            ValueError: if the questions do not name the goal or human that the quantity is about.
+        """
         if features is None:
-            features = self.scaler.of_query(query)
-        x = self.head(self._joined(features))
-        row = self._row(query)
+            features = self.scaler(query)
+        x, row = self._first_layer("state", features), query.state
+        if "human" in self.encoders:  # One row for each pair of a state and a human.
+            humans = self._first_layer("human", features).view(-1, len(self.humans), x.shape[1])
+            x = (x[:, None] + humans).flatten(0, 1)
+            name, index, slots = "human", query.human, self._slot
+            if self.quantity == "v_h_e":  # Every goal is the goal of one human.
+                name, index, slots = "goal", query.goal, self._goal_slot
+            if index is None:
+                raise ValueError(f"{self.quantity} is about a {name}: ask with ValueQuery({name}=)")
+            if row is None:
+                row = torch.arange(query.steps_left.shape[0], device=index.device)
+            row = row * len(self.humans) + slots.index_select(0, index)
+        x = self.head(x)
         if row is not None and "goal" in self.encoders:
-            return self._of_goals(x, row, self._table("goal", features), query)
+            # The answers to all pairs of a row and a goal, of which those asked for are taken.
+            goals = self._first_layer("goal", features)
+            products = functional.linear(x, self.out.weight * goals).flatten()
+            return products.index_select(0, row * len(goals) + index)[:, None] + self.out.bias
         raw: Tensor = self.out(x if row is None else x.index_select(0, row))
         return raw
 
-    def _of_goals(
-        self,
-        x: Float[Tensor, "row feature"],
-        row: Int[Tensor, " query"],
-        goals: Float[Tensor, "goal feature"],
-        query: ValueQuery,
-    ) -> Float[Tensor, "query 1"]:
-        """Output for a row and a goal each: for all of both, of which those asked for are taken."""
-        products = functional.linear(x, self.out.weight * goals)
-        chosen = row * len(goals) + required(query, "goal", self.quantity)
-        return products.flatten().index_select(0, chosen)[:, None] + self.out.bias
+    def _first_layer(self, part: str, features: Features) -> Float[Tensor, "row feature"]:
+        """The first layer's sum of maps of the codes of states, humans or goals."""
+        summed: Tensor = self.join[part](self.encoders[part](features))
+        if part in self.shared:
+            with torch.no_grad():
+                code = self.shared[part](features)
+            summed = summed + self.shared_join[part](code)
+        return summed
 
     def unit(self, query: ValueQuery) -> Float[Tensor, "query 1"] | float:
         """How many U_r a value of the robot adds up, where episodes end; 1 for all others.
@@ -144,36 +159,6 @@ class Network(ValueNetwork):
             return 1.0
         steps = query.steps_left if query.state is None else query.steps_left[query.state]
         return (steps - added).to(self.out.weight.dtype).clamp(min=FLOOR)[:, None]
-
-    def _joined(self, features: Features) -> Float[Tensor, "row feature"]:
-        """Output of the encoders of states and humans together, for each pair of them."""
-        x = self._table("state", features)
-        if "human" not in self.encoders:
-            return x
-        humans = self._table("human", features).view(-1, len(self.humans), x.shape[1])
-        return (x[:, None] + humans).flatten(0, 1)
-
-    def _table(self, part: str, features: Features) -> Float[Tensor, "row feature"]:
-        """Sum of the first layer's maps of all codes of one part."""
-        table: Tensor = self.join[part](self.encoders[part](features))
-        if part in self.shared:
-            with torch.no_grad():
-                code = self.shared[part](features)
-            table = table + self.shared_join[part](code)
-        return table
-
-    def _row(self, query: ValueQuery) -> Int[Tensor, " query"] | None:
-        """Position of the state, or of its pair with the human, that each query is about."""
-        state = query.state
-        if "human" not in self.encoders:
-            return state
-        if self.quantity == "v_h_e":  # Every goal is the goal of one human.
-            slot = self._goal_slot.index_select(0, required(query, "goal", self.quantity))
-        else:
-            slot = self._slot.index_select(0, required(query, "human", self.quantity))
-        if state is None:
-            state = torch.arange(query.steps_left.shape[0], device=slot.device)
-        return state * len(self.humans) + slot
 
     def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
         """Gradient descent on the errors in the space of the network (``scales``)."""
@@ -251,7 +236,7 @@ class Network(ValueNetwork):
             return False
         if not isinstance(source, Network) or source.quantity != "v_h_e" or not source.has_encoders:
             return False
-        if source.scaler.layout != self.scaler.layout:
+        if source.scaler.input_key != self.scaler.input_key:
             return False
         if self.is_fitted:
             raise ConfigError(f"share encoders with {self.quantity} before it is fitted")
@@ -275,20 +260,6 @@ class Network(ValueNetwork):
         for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
             if not name.startswith(shared):
                 yield name, parameter
-
-
-def required(
-    query: ValueQuery, name: Literal["human", "goal"], quantity: Quantity
-) -> Int[Tensor, " query"]:
-    """Indices that each query names.
-
-    Raises:
-        ValueError: if the questions do not name it.
-    """
-    index = query.human if name == "human" else query.goal
-    if index is None:
-        raise ValueError(f"{quantity} is about a {name}: ask with ValueQuery({name}=...)")
-    return index
 
 
 def mlp(params: MlpParams, spec: WorldSpec, quantity: Quantity) -> Network:

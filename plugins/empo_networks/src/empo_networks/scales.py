@@ -136,9 +136,8 @@ class Size:
         unit: Tensor | float = 1.0,
     ) -> Float[Tensor, "*batch"]:  # fmt: skip
         """Squared errors of outputs, in this space."""
-        value = self.value(raw, unit)
         if self.space == "value":
-            return (value - target).square()
+            return (self.value(raw, unit) - target).square()
         log_target = (self.sign * target).clamp(min=FLOOR).log()
         log_size = log_of_raw(raw) + torch.as_tensor(unit).log()
         if self.space == "log":

@@ -36,6 +36,7 @@ from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.doubts import doubts
+from empo_phase2.estimates import LearnedReward, ValueEstimator
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.inspection import inspect
 from empo_phase2.learner import Learner
@@ -45,7 +46,6 @@ from empo_phase2.problem import Problem
 from empo_phase2.quantities import Quantities
 from empo_phase2.result import Phase2Result
 from empo_phase2.state_queries import StateEncoder
-from empo_phase2.values import LearnedReward, ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
 from empo_worlds.ensemble import members_of
@@ -82,15 +82,15 @@ class Phase2(Algorithm):
             params.compute.device, enabled=params.reporting.profile_batching_interval > 0
         )
         torch.manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
-        values, encoder = problem.values(), problem.encoder()
-        estimate = problem.estimator(values, encoder)
+        quantities, encoder = problem.quantities(), problem.encoder()
+        estimate = problem.estimator(quantities, encoder)
         comparison = self._comparison(context, encoder)
         collector: Collector = build(params.collector)
         try:
             collector.start(problem.factory)
             learner = Learner(
                 params,
-                values,
+                quantities,
                 problem.replay(context.directory / "replay"),
                 collector,
                 explorers,
@@ -122,7 +122,7 @@ class Phase2(Algorithm):
             losses=learner.losses,
             part_ms=learner.profile(),
             warnings=[*problem.warnings(), *warnings],
-            weights=values.published(),
+            weights=quantities.published(),
             inspection=partial(self._inspect, problem, estimate, encoder, comparison),
             comparison=comparison,
             assessed=None if comparison is None else comparison.assess(estimate),
@@ -182,7 +182,7 @@ class Phase2(Algorithm):
         weights = problem.require_room()
         if weights <= FEW_WEIGHTS:
             # Whatever could not be built in a run should be found out now.
-            problem.values()
+            problem.quantities()
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay = problem.replay(Path(folder))
@@ -238,8 +238,8 @@ def _learned(problem: Problem, context: RunContext) -> Quantities:
     Raises:
         StorageError: if there is no checkpoint, or none that fits.
     """
-    values = problem.values()
+    quantities = problem.quantities()
     with saved_state(context.directory, "newest") as state:
-        for name, network in values.networks.items():
+        for name, network in quantities.networks.items():
             network.load_state_dict(state["networks"][name])
-    return values
+    return quantities

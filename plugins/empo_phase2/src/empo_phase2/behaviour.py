@@ -48,7 +48,7 @@ class RobotBehaviour:
         self.network = build_networks(params.values, spec)[self.quantity]
         aggregate: Aggregator = build(params.aggregator)
         self._profiles = HumanProfiles(spec, slots)
-        self._values = Quantities(
+        self._quantities = Quantities(
             {self.quantity: self.network}, spec, slots, params.theory, aggregate
         )
         self.network.eval()
@@ -78,7 +78,7 @@ class RobotBehaviour:
         What can follow is only read where Q_r is in closed form.
         """
         q_r, sources = self.q_r(states, transitions)
-        return policy_of(q_r, sources.states.available, beta_r)
+        return policy_of(q_r, sources.available, beta_r)
 
     @torch.no_grad()
     def q_r(
@@ -87,6 +87,8 @@ class RobotBehaviour:
         """Q_r where some transitions start, and these timed states."""
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         if self.quantity == "q_r":
-            return self._values.q_r(sources), sources
-        q_r = one_step_q_r(states, transitions, self._values, self._profiles, self._theory.gamma_r)
+            return self._quantities.q_r(sources), sources
+        q_r = one_step_q_r(
+            states, transitions, self._quantities, self._profiles, self._theory.gamma_r
+        )
         return q_r, sources

@@ -18,8 +18,8 @@ from torch import Tensor
 from empo_core.trees import StateDict
 from empo_core.types import WorldSpec
 from empo_learning.saved_state import tensor_like
-from empo_phase2.experience import Block, States, TimedStates
-from empo_phase2.quantities import Quantities, blocks
+from empo_phase2.experience import Block, TimedStates
+from empo_phase2.quantities import Quantities
 from empo_phase2.replay import Replay
 from empo_phase2.targets import collect, encode
 from empo_worlds.row_table import RowTable
@@ -54,9 +54,9 @@ class EnteredSituations:
             rows, layout = states.rows[moves.state], states.layout[moves.state]
             self._table.number(self._fingerprints(rows, layout, moves.steps_left))
 
-    def include(self, states: States, steps_left: Int[Tensor, " state"]) -> Bool[Tensor, " state"]:
+    def include(self, situations: TimedStates) -> Bool[Tensor, " situation"]:
         """True where a situation was entered."""
-        keys = self._fingerprints(states.rows, states.layout, steps_left)
+        keys = self._fingerprints(situations.rows, situations.layout, situations.steps_left)
         return torch.from_numpy(self._table.find(keys) >= 0)
 
     def state_dict(self) -> StateDict:
@@ -131,36 +131,34 @@ class BlindSpots:
 
 @torch.no_grad()
 def blind_spots(
-    replay: Replay, entered: EnteredSituations, values: Quantities, device: torch.device | str
+    replay: Replay, entered: EnteredSituations, quantities: Quantities, device: torch.device | str
 ) -> BlindSpots:
     """What a run does not know, as far as the replay still shows it."""
-    states, steps_left = _situations(replay, values.spec)
-    was_entered = entered.include(states, steps_left)
+    situations = _situations(replay, quantities.spec)
+    was_entered = entered.include(situations)
     never = int((~was_entered).sum())
     # Of situations that were entered values were learned, so these make the better examples.
     order = (~was_entered).long().argsort(stable=True)
     chosen = order[:: -(-len(order) // MOST_VALUED) or 1]
     at_floor, example = 0, None
-    states, steps_left = states.at(chosen), steps_left[chosen]
-    with values.evaluating():
-        for part in blocks(TimedStates.of(states.to(device), steps_left.to(device)), values):
-            x_h = values.x_h(part, values.v_h_e(part)).cpu()
-            low = (x_h <= values.theory.x_h_floor).any(1).nonzero()[:, 0]
+    with quantities.evaluating():
+        for part in quantities.parts(situations.at(chosen).to(device)):
+            x_h = quantities.x_h(part, quantities.v_h_e(part)).cpu()
+            low = (x_h <= quantities.theory.x_h_floor).any(1).nonzero()[:, 0]
             at_floor += len(low)
             if len(low) and example is None:
                 first = int(low[0])
-                row = part.states.rows[first].cpu()
+                row = part.rows[first].cpu()
                 example = row, int(part.steps_left[first]), int(x_h[first].argmin())
     num_known = max(len(entered), int(was_entered.sum())) + never
     return BlindSpots(num_known, never, len(chosen), at_floor, example)
 
 
-def _situations(replay: Replay, spec: WorldSpec) -> tuple[States, Int[Tensor, " situation"]]:
+def _situations(replay: Replay, spec: WorldSpec) -> TimedStates:
     """The known situations of a replay in which an episode goes on, each once."""
     key, places = torch.empty(0, dtype=torch.int64), replay.spread(MOST_ITEMS)
     for first in range(0, len(places), AT_ONCE):
         batch = replay.transitions(places[first : first + AT_ONCE])
         key = torch.unique(torch.cat([key, collect(batch, spec).key.cpu()]))
     timed = encode(key, spec, lambda ids: replay.states(ids).to("cpu"))
-    going = timed.at(timed.alive.nonzero()[:, 0])
-    return going.states, going.steps_left
+    return timed.at(timed.alive.nonzero()[:, 0])

@@ -21,9 +21,9 @@ from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import StateDict
 from empo_learning.bounded_curve import BoundedCurve
+from empo_phase2.estimates import ValueEstimates
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Theory
-from empo_phase2.values import ValueEstimates
 from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 

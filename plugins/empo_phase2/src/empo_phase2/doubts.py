@@ -48,8 +48,10 @@ def doubts(
                 "(algorithm.params.total_steps)"
             )
     if len(learner.replay):
-        spots = blind_spots(learner.replay, learner.entered, learner.values, learner.replay.device)
-        if warning := spots.warning(learner.values.spec, describe):
+        spots = blind_spots(
+            learner.replay, learner.entered, learner.quantities, learner.replay.device
+        )
+        if warning := spots.warning(learner.quantities.spec, describe):
             yield warning
 
 

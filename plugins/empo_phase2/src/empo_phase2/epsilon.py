@@ -11,8 +11,8 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.protocols import Explorer
 from empo_core.types import Scene, WorldSpec
-from empo_learning import schedule
 from empo_phase2.params import EpsilonGreedyParams
+from empo_phase2.warmup import linear
 
 
 class EpsilonGreedy(Explorer):
@@ -47,4 +47,4 @@ class EpsilonGreedy(Explorer):
         if elapsed < 0:
             return params.start
         steps = round(params.decay_fraction * total_steps)
-        return schedule.linear(elapsed, params.start, params.end, steps)
+        return linear(elapsed, params.start, params.end, steps)

@@ -64,13 +64,19 @@ class TimedStates:
     """Pairs of a state and a number of remaining steps.
 
     Attributes:
-        states: The state of each pair.
+        rows: The state of each pair; this and the next three as in ``States``.
+        layout: Number of its world in the ensemble.
+        achieved: True where a slot's goal is achieved.
+        available: True where a joint robot action exists.
         steps_left: Remaining steps.
         alive: Whether the episode goes on from there.
         memo: Features and codes that networks computed from them, so that they are once.
     """
 
-    states: States
+    rows: Int[Tensor, "distinct word"]
+    layout: Int[Tensor, " distinct"]
+    achieved: Bool[Tensor, "distinct slot"]
+    available: Bool[Tensor, "distinct robot_action"]
     steps_left: Int[Tensor, " distinct"]
     alive: Bool[Tensor, " distinct"]
     memo: dict[Hashable, Features | Tensor] = field(default_factory=dict)
@@ -78,19 +84,29 @@ class TimedStates:
     @classmethod
     def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> TimedStates:
         """Timed states; the episode is over where a state is terminal or no step is left."""
-        return cls(states, steps_left, ~states.terminal & (steps_left > 0))
+        alive = ~states.terminal & (steps_left > 0)
+        return cls(states.rows, states.layout, states.achieved, states.available, steps_left, alive)
 
-    def at(self, index: Int[Tensor, " chosen"]) -> TimedStates:
-        """Some of the timed states, in the given order."""
-        return TimedStates(self.states.at(index), self.steps_left[index], self.alive[index])
+    def at(self, index: Int[Tensor, " chosen"] | slice) -> TimedStates:
+        """Some of the timed states, in the given order; in the same memory for a slice."""
+        return TimedStates(
+            self.rows[index],
+            self.layout[index],
+            self.achieved[index],
+            self.available[index],
+            self.steps_left[index],
+            self.alive[index],
+        )
+
+    def to(self, device: torch.device | str) -> TimedStates:
+        """The same timed states on a device."""
+        parts = [f.name for f in fields(self) if f.name != "memo"]
+        return TimedStates(*(getattr(self, name).to(device) for name in parts))
 
     def split(self, size: int) -> Iterator[TimedStates]:
-        """The timed states in blocks of at most this size, in order, in the same memory."""
-        parts = [getattr(self.states, part.name) for part in fields(States)]
-        for begin in range(0, max(1, len(self)), size):
-            here = slice(begin, begin + size)
-            states = States(*(part[here] for part in parts))
-            yield TimedStates(states, self.steps_left[here], self.alive[here])
+        """The timed states in parts of at most this size, in order, in the same memory."""
+        for first in range(0, max(1, len(self)), size):
+            yield self.at(slice(first, first + size))
 
     def __len__(self) -> int:
         """Number of timed states."""

@@ -18,10 +18,10 @@ from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import InitialStates, Successors
 from empo_phase2.compare import SolvedStates
+from empo_phase2.estimates import ValueEstimator
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import HIGHEST_Q
 from empo_phase2.state_queries import StateEncoder
-from empo_phase2.values import ValueEstimator
 from empo_theory.equations import robot_policy
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory, TheoryParams

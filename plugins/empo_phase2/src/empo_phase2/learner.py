@@ -30,15 +30,14 @@ from empo_learning.timers import Timers
 from empo_phase2 import metrics
 from empo_phase2.blind_spots import EnteredSituations
 from empo_phase2.compare import Comparison
+from empo_phase2.estimates import ValueEstimator
 from empo_phase2.experience import Block
 from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
-from empo_phase2.quantities import Quantities, state_query
+from empo_phase2.quantities import Quantities, TargetCache
 from empo_phase2.replay import Replay
-from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets, TargetComputer
-from empo_phase2.values import ValueEstimator
-from empo_phase2.warmup import WarmUpSchedule
+from empo_phase2.warmup import StepPlan, WarmUpSchedule
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +46,12 @@ class Learner(LoopLearner):
     """Networks of the learned quantities, their target copies, and everything that trains them.
 
     Attributes:
-        values: All quantities according to the newest networks.
+        quantities: All quantities according to the newest networks.
         networks: These networks.
         replay: The transitions so far.
         targets: Those of the newest training step; None before the first.
         fits: Loss and gradient norm of each quantity in that step.
+        lr: The learning rate of each quantity in the newest step that it was trained in.
         skipped: How often something was not finite and fits were left out: that of one quantity,
             or those of all where it was in what targets are computed from.
         losses: The loss of each quantity at each line of the log, thinned out in long runs.
@@ -62,7 +62,7 @@ class Learner(LoopLearner):
     def __init__(
         self,
         params: Phase2Params,
-        values: Quantities,
+        quantities: Quantities,
         replay: Replay,
         collector: Collector,
         explorers: ExplorerSet,
@@ -78,23 +78,23 @@ class Learner(LoopLearner):
 
         Args:
             params: Everything about the run.
-            values: All quantities according to networks that have learned nothing yet.
+            quantities: All quantities according to networks that have learned nothing yet.
             replay: Where transitions are kept.
             collector: Brings them.
             explorers: The explorers that learn from them.
             timers: Measures the stages of target computation.
             seed: That of the run, which the choice of transitions depends on.
             comparison: Compares values with the right ones.
-            estimate: Estimates from ``values`` that are compared; needed with ``comparison``.
+            estimate: Estimates from ``quantities`` that are compared; needed with ``comparison``.
             tell: Called with the stage of the run, while it waits for the first experience.
             lr_schedule: A caller's schedule of learning rates; None: that of ``params``.
         """
         self._params, self.schedule = params, WarmUpSchedule(params)
-        self.values, self.networks = values, values.networks
+        self.quantities, self.networks = quantities, quantities.networks
         self.replay, self._collector, self._explorers = replay, collector, explorers
         self._comparison, self._estimate, self._tell = comparison, estimate, tell
         self._timers = timers
-        self.is_exact = params.targets.are_exact(values.spec)
+        self.is_exact = params.targets.are_exact(quantities.spec)
         optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
@@ -117,7 +117,7 @@ class Learner(LoopLearner):
             target.eval()
         self._cache = TargetCache()
         self._compute = TargetComputer(
-            values.by(self._target_networks),
+            quantities.by(self._target_networks),
             model_based=params.targets.model_based,
             timers=timers,
             advantage_floor=params.targets.q_r_advantage_floor,
@@ -133,6 +133,7 @@ class Learner(LoopLearner):
         self.total_steps = params.total_steps
         self.targets: BatchTargets | None = None
         self.fits: dict[Quantity, Fit] = {}
+        self.lr: dict[Quantity, float] = {}
         self.losses: BoundedCurve[tuple[int, dict[str, float]]] = BoundedCurve()
         self.entered = EnteredSituations()
         self._published: Weights = {}
@@ -173,12 +174,12 @@ class Learner(LoopLearner):
                 and ``on_nan`` is ``stop``; or if a weight or a moment is not at a refresh,
                 whatever ``on_nan`` says.
         """
-        params, schedule, step = self._params, self.schedule, self.steps
+        params, plan = self._params, self.schedule.at(self.steps)
         # Sample.
         index = self.replay.sample_indices(
             params.replay.batch_size,
             self._generator,
-            oldest=schedule.oldest(step),
+            oldest=plan.oldest,
             by_state=self._by_state,
         )
         batch = self.replay.transitions(index)
@@ -188,10 +189,9 @@ class Learner(LoopLearner):
             uniform = drawn.to(params.compute.device)
         # Targets, in five stages.
         self._cache.check(self.replay.renumberings)
-        targets = self._compute(batch, self.replay.states, schedule.theory(step), uniform)
+        self.targets = self._compute(batch, self.replay.states, plan.theory, uniform)
         # Fit.
-        self.targets, self.fits = targets, {}
-        self._fit(targets, step)
+        self._fit(self.targets, plan)
         # Refresh.
         self.steps += 1
         self._timed_steps += 1
@@ -201,23 +201,26 @@ class Learner(LoopLearner):
         if interval and self.steps % interval == 0:
             log.info("%s", metrics.profile_table(self.profile(), self._timed_steps))
 
-    def _fit(self, targets: BatchTargets, step: int) -> None:
+    def _fit(self, targets: BatchTargets, plan: StepPlan) -> None:
         """Move each quantity in training towards its targets; none where these are not finite.
 
         Raises:
             NonFiniteError: if something is not finite and ``on_nan`` is ``stop``.
         """
+        self.fits = {}
         try:
             check_finite(targets.must_be_finite, "what targets are computed from")
         except NonFiniteError as error:
             self._cache.clear()  # What is not finite must not be read again.
             self._stop_or_skip(error)
             return
-        for quantity in self.schedule.active(step):
+        lr_factor = self._lr_schedule(plan.lr_progress) * self.lr_scale
+        for quantity in plan.active:
             query, target, weight = self.regression_batch(quantity, targets)
+            self.lr[quantity] = self._rates[quantity] * lr_factor
             try:
                 self.fits[quantity] = self._regressions[quantity].fit(
-                    query, target, weight, lr=self.lr(quantity, step)
+                    query, target, weight, lr=self.lr[quantity]
                 )
             except NonFiniteError as error:
                 self._stop_or_skip(error)
@@ -226,29 +229,19 @@ class Learner(LoopLearner):
         """Mean milliseconds per training step of each stage of targets; empty if not measured."""
         return self._timers.mean_ms(self._timed_steps)
 
-    def lr(self, quantity: Quantity, step: int) -> float:
-        """The learning rate of a quantity; where the config gives none, its regression's own."""
-        return self._rates[quantity] * self._lr_factor(step)
-
-    def _lr_factor(self, step: int) -> float:
-        return self._lr_schedule(self.schedule.lr_progress(step)) * self.lr_scale
-
     def regression_batch(
         self, quantity: Quantity, targets: BatchTargets
     ) -> tuple[ValueQuery, Tensor, Tensor]:
         """Queries of a quantity, their targets, and the weight of each error."""
-        sources = targets.sources
+        query = self.quantities.query(quantity, targets.sources)
         if quantity == "q_r":
-            return state_query(sources), targets.q_r, targets.q_r_weight
+            return query, targets.q_r, targets.q_r_weight
         if quantity == "v_h_e":
-            query = self.values.goal_query(sources)
             return query, targets.v_h_e.reshape(-1, 1), targets.v_h_e_weight.reshape(-1, 1)
-        targets_of = {"x_h": targets.x_h, "u_r": targets.u_r, "v_r": targets.v_r}
-        target = targets_of[quantity]
+        target = {"x_h": targets.x_h, "u_r": targets.u_r, "v_r": targets.v_r}[quantity]
         assert target is not None
         target = target.reshape(-1, 1)
-        ask = self.values.human_query if quantity == "x_h" else state_query
-        return ask(sources), target, torch.ones_like(target)
+        return query, target, torch.ones_like(target)
 
     def refresh_targets(self) -> None:
         """Compute targets with newer values from now on.
@@ -276,14 +269,12 @@ class Learner(LoopLearner):
         numbers |= self._explorers.rates(self.steps, self.schedule)
         if self.targets is not None:
             self.losses.append((self.steps, {q: float(fit.loss) for q, fit in self.fits.items()}))
-            step = self.steps - 1
-            numbers |= metrics.of_step(step, self.schedule, self.targets)
+            numbers |= metrics.of_step(self.steps - 1, self.schedule, self.targets)
             for quantity, fit in self.fits.items():
                 query, _, weight = self.regression_batch(quantity, self.targets)
                 with torch.no_grad():
                     prediction = self.networks[quantity](query)
-                lr = self.lr(quantity, step)
-                numbers |= metrics.of_fit(quantity, fit, lr, prediction, weight)
+                numbers |= metrics.of_fit(quantity, fit, self.lr[quantity], prediction, weight)
             numbers |= metrics.of_networks(self.networks)
             numbers["optim/skipped_fits"] = float(self.skipped)
         if self._timers.enabled:
@@ -364,7 +355,7 @@ class Learner(LoopLearner):
 
     def _publish(self) -> None:
         """Send the newest values to the actors."""
-        weights = self.values.published() | self._explorers.weights()
+        weights = self.quantities.published() | self._explorers.weights()
         self._collector.publish(weights, self.steps)
         self._published = weights
 

@@ -27,15 +27,16 @@ def of_step(step: int, schedule: WarmUpSchedule, targets: BatchTargets) -> dict[
     ):
         if target is not None:
             metrics[f"value/{name}_target_mean"] = _mean(target, weight)
+    plan = schedule.at(step)
     metrics |= {
-        "policy/beta_r": schedule.beta_r(step),
+        "policy/beta_r": plan.theory.beta_r,
         "optim/is_warm_up": float(step < schedule.warm_up_end),
-        "optim/stage": float(STAGES.index(schedule.stage(step))),
+        "optim/stage": float(STAGES.index(plan.stage)),
         "optim/active_quantities": float(
-            sum(2 ** QUANTITIES.index(quantity) for quantity in schedule.active(step))
+            sum(2 ** QUANTITIES.index(quantity) for quantity in plan.active)
         ),
-        "value/gamma_h": schedule.gamma_h(step),
-        "value/gamma_r": schedule.gamma_r(step),
+        "value/gamma_h": plan.theory.gamma_h,
+        "value/gamma_r": plan.theory.gamma_r,
         "optim/batch_successors": float(targets.items),
         "optim/batch_distinct_states": float(targets.distinct),
     }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from empo_phase2.compare import Comparison
-    from empo_phase2.values import ValueEstimates
+    from empo_phase2.estimates import ValueEstimates
 
 Curve: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 """Numbers by name, at some training steps."""

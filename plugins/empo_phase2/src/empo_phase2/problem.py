@@ -19,15 +19,14 @@ from empo_learning.compute import require_device
 from empo_learning.room import num_parameters, require_room_for_networks
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.behaviour import build_networks
+from empo_phase2.estimates import ValueEstimator
 from empo_phase2.goal_index import GoalIndex, goal_index_of
 from empo_phase2.params import QUANTITIES, Phase2Params
-from empo_phase2.quantities import BLOCK_NUMBERS, QUERY_NUMBERS, Quantities, block_size
+from empo_phase2.quantities import MOST_NUMBERS, PART_NUMBERS, QUERY_NUMBERS, Quantities, part_size
 from empo_phase2.replay import Replay, ReplayShape
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
 from empo_phase2.successors import JointActionOrder, SuccessorQuery
-from empo_phase2.target_cache import MOST_NUMBERS
-from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
 from empo_worlds.contract import require_one_start
@@ -173,8 +172,8 @@ class Problem:
             weights: Numbers that all networks learn.
         """
         spec, slots, batch = self.spec, len(self.slots), self.params.replay.batch_size
-        distinct, block = math.ceil(batch * states), block_size(spec, slots)
-        valued = COPIES * 4 * (BLOCK_NUMBERS // block) * min(distinct, block)
+        distinct, block = math.ceil(batch * states), part_size(spec, slots)
+        valued = COPIES * 4 * (PART_NUMBERS // block) * min(distinct, block)
         fitted = COPIES * 4 * batch * (spec.featurizer.shape.flat + slots * QUERY_NUMBERS)
         ragged = batch * items * (ITEM_BYTES + SLOT_BYTES * slots)
         row = spec.state_words * spec.state_dtype.itemsize
@@ -226,7 +225,7 @@ class Problem:
             total += int(numbers)
         return total
 
-    def values(self) -> Quantities:
+    def quantities(self) -> Quantities:
         """All quantities according to networks that have learned nothing yet."""
         networks, device = build_networks(self.params.values, self.spec), self.params.compute.device
         for network in networks.values():
@@ -240,9 +239,9 @@ class Problem:
         prior = self.factory.prior(self.world) if self.params.values.q_r is None else None
         return StateEncoder(self.world, self.params.replay.store, prior)
 
-    def estimator(self, values: Quantities, encoder: StateEncoder) -> ValueEstimator:
+    def estimator(self, quantities: Quantities, encoder: StateEncoder) -> ValueEstimator:
         """Value estimates of the run's world by networks that may go on learning."""
-        return ValueEstimator(values, encoder, self.params.compute.device)
+        return ValueEstimator(quantities, encoder, self.params.compute.device)
 
 
 @dataclass(frozen=True)

@@ -44,14 +44,29 @@ class HumanProfiles:
         return grid.view(-1, len(self._counts)).flip(1).to(self._position.device)
 
     def of(
-        self, batch: Transitions, layout: Int[Tensor, " state"]
-    ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile column"]]:
-        """Probabilities of recorded profiles: averaged over goals, and given each slot's goal."""
-        if batch.covers_profiles:
-            return self.probabilities(batch.human_policy, layout)
-        # One profile that was drawn by ``sample``: it counts 1 in both averages.
-        sampled = batch.prob.new_ones(len(batch), 1)
-        return sampled, sampled[..., None].expand(-1, 1, batch.acts_for.shape[1])
+        self, batch: Transitions, layout: Int[Tensor, " transition"]
+    ) -> tuple[Float[Tensor, "transition profile"], Float[Tensor, "transition profile slot"]]:
+        """Probability of each recorded profile on average over goals, and given each slot's goal.
+
+        Args:
+            batch: The transitions.
+            layout: Which world of the ensemble each of them belongs to.
+        """
+        if not batch.covers_profiles:
+            # One profile that was drawn by ``sample``: it counts 1 in both averages.
+            sampled = batch.prob.new_ones(len(batch), 1)
+            return sampled, sampled[..., None].expand(-1, 1, batch.acts_for.shape[1])
+        policy = batch.human_policy
+        share = self.share.to(policy.dtype)[layout]
+        mean = share.transpose(1, 2) @ policy  # [transition human action]
+        chosen_mean = mean[:, self._position, self.action]  # [transition profile human]
+        chosen_policy = policy.gather(2, self.action.T[self.human].expand(policy.shape[0], -1, -1))
+        # The product over all humans but one, without dividing by what may be 0.
+        ones = torch.ones_like(chosen_mean[..., :1])
+        before = torch.cat([ones, chosen_mean[..., :-1]], -1).cumprod(-1)
+        after = torch.cat([chosen_mean[..., 1:], ones], -1).flip(-1).cumprod(-1).flip(-1)
+        others = (before * after)[:, :, self.human]
+        return chosen_mean.prod(-1), chosen_policy.transpose(1, 2) * others
 
     def sample(
         self,
@@ -83,24 +98,3 @@ class HumanProfiles:
         ratio = policy / mean[:, self.human].clamp(min=1e-300)
         chosen_ratio = ratio.gather(2, action[:, self.human, None])[..., 0]
         return action, slot_uniform * ratio.amax(2) < chosen_ratio
-
-    def probabilities(
-        self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]
-    ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile slot"]]:
-        """Probability of each profile on average over goals, and given each slot's goal."""
-        share = self.share.to(policy.dtype)[layout]
-        mean = share.transpose(1, 2) @ policy  # [state human action]
-        chosen_mean = mean[:, self._position, self.action]  # [state profile human]
-        chosen_policy = policy.gather(2, self.action.T[self.human].expand(policy.shape[0], -1, -1))
-        others = _product_of_others(chosen_mean)[:, :, self.human]
-        return chosen_mean.prod(-1), chosen_policy.transpose(1, 2) * others
-
-
-def _product_of_others(
-    factors: Float[Tensor, "state profile human"],
-) -> Float[Tensor, "state profile human"]:
-    """The product over all humans but one, without dividing by what may be 0."""
-    ones = torch.ones_like(factors[..., :1])
-    before = torch.cat([ones, factors[..., :-1]], -1).cumprod(-1)
-    after = torch.cat([factors[..., 1:], ones], -1).flip(-1).cumprod(-1).flip(-1)
-    return before * after

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator, ValueNetwork
+from empo_core.trees import StateDict, whole_number
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_phase2.experience import TimedStates
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
 from empo_theory.equations import robot_policy
+from empo_worlds.row_table import RowTable
 
 HIGHEST_Q = -1e-10
 """Estimates of Q_r are lowered to this before their logarithm is taken."""
 
-BLOCK_NUMBERS = 2**22
+PART_NUMBERS = 2**22
 """About so many numbers are features and hidden units of the states that are valued at a time."""
-GPU_BLOCK_NUMBERS = 2**26
+GPU_PART_NUMBERS = 2**26
 """The same on a GPU, where every further block takes time."""
 QUERY_NUMBERS = 128
 """Hidden units of networks for each question about a state: a guess that suits the defaults."""
 
+MOST_NUMBERS = 2**21
+"""At most about so many values of target networks are kept."""
+
 Values = dict[str, Tensor]
-"""Values of timed states by name, ``[distinct ...]``."""
+"""Of timed states, by the name of the quantity, ``[distinct ...]``."""
 
 
 class Quantities:
-    """Values of timed states according to one set of networks.
+    """The five quantities according to one set of networks: their values in timed states.
 
     Attributes:
         networks: The learned quantities; all others are computed in closed form.
@@ -92,60 +98,56 @@ class Quantities:
             for network in training:
                 network.train()
 
+    def parts(self, states: TimedStates) -> Iterator[TimedStates]:
+        """The timed states in parts that bound the RAM which valuing them takes."""
+        numbers = PART_NUMBERS if states.steps_left.device.type == "cpu" else GPU_PART_NUMBERS
+        return states.split(part_size(self.spec, states.achieved.shape[1], numbers))
+
     def forward(self, states: TimedStates) -> Values:
-        """All values that do not depend on beta_r, by name; each network is asked once a block."""
-        parts = []
-        for block in blocks(states, self):
-            columns = {"v_h_e": self.v_h_e(block)}
-            columns["x_h"] = self.x_h(block, columns["v_h_e"])
-            columns["u_r"] = self.u_r(block, columns["x_h"])
+        """All values that do not depend on beta_r; each network is asked once for each part."""
+        parts: list[Values] = []
+        for part in self.parts(states):
+            values = {"v_h_e": self.v_h_e(part)}
+            values["x_h"] = self.x_h(part, values["v_h_e"])
+            values["u_r"] = self.u_r(part, values["x_h"])
             if "q_r" in self.networks:
-                columns["q_r"] = self.q_r(block)
+                values["q_r"] = self.q_r(part)
             if "v_r" in self.networks:
-                columns["v_r"] = self.v_r(block)
-            parts.append(columns)
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+                values["v_r"] = self.v_r(part)
+            parts.append(values)
+        return {name: torch.cat([values[name] for values in parts]) for name in parts[0]}
+
+    def query(self, quantity: Quantity, states: TimedStates) -> ValueQuery:
+        """One question per timed state; of V_h^e for each of its slots, of X_h for each human."""
+        if quantity not in ("v_h_e", "x_h"):
+            return ValueQuery(states.rows, states.steps_left, memo=states.memo)
+        human, goal = self._humans, None
+        if quantity == "v_h_e":
+            human, goal = self._human_of_slot, self._goal_asked[states.layout].flatten()
+        count = len(states)
+        state = torch.arange(count, device=human.device).repeat_interleave(len(human))
+        return ValueQuery(
+            states.rows, states.steps_left, human.repeat(count), goal, state, states.memo
+        )
 
     def v_h_e(self, states: TimedStates) -> Float[Tensor, "distinct slot"]:
         """V_h^e of each timed state and slot; 0 where the episode is over."""
-        values = self.networks["v_h_e"](self.goal_query(states)).view(len(states), -1)
-        return values.masked_fill(~states.alive[:, None], 0.0)
-
-    def goal_query(self, states: TimedStates) -> ValueQuery:
-        """One query per timed state and slot."""
-        return ValueQuery(
-            states.states.rows,
-            states.steps_left,
-            self._human_of_slot.repeat(len(states)),
-            self._goal_asked[states.states.layout].flatten(),
-            _repeated(len(states), self._human_of_slot),
-            states.memo,
-        )
-
-    def human_query(self, states: TimedStates) -> ValueQuery:
-        """One query per timed state and human."""
-        return ValueQuery(
-            states.states.rows,
-            states.steps_left,
-            self._humans.repeat(len(states)),
-            None,
-            _repeated(len(states), self._humans),
-            states.memo,
-        )
+        v_h_e = self.networks["v_h_e"](self.query("v_h_e", states)).view(len(states), -1)
+        return v_h_e.masked_fill(~states.alive[:, None], 0.0)
 
     def x_h(
         self, states: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
         """X_h of each timed state and human."""
         if "x_h" not in self.networks:
-            return self.power(states, v_h_e)
-        return self.networks["x_h"](self.human_query(states)).view(len(states), -1)
+            return self.closed_form_x_h(states, v_h_e)
+        return self.networks["x_h"](self.query("x_h", states)).view(len(states), -1)
 
-    def power(
+    def closed_form_x_h(
         self, states: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
-        """X_h in closed form, equation (7)."""
-        weight = self._weight[states.states.layout].to(v_h_e.dtype)
+        """X_h of each timed state and human by equation (7)."""
+        weight = self._weight[states.layout].to(v_h_e.dtype)
         return (weight * v_h_e**self.theory.zeta) @ self._belongs.to(v_h_e.dtype)
 
     def u_r(
@@ -153,59 +155,106 @@ class Quantities:
     ) -> Float[Tensor, " distinct"]:
         """U_r of each timed state; 0 where the episode is over, whose X_h may be 0."""
         if "u_r" in self.networks:
-            values = self.networks["u_r"](state_query(states))[:, 0]
+            u_r = self.networks["u_r"](self.query("u_r", states))[:, 0]
         else:
-            values = self.reward(x_h)
-        return values.masked_fill(~states.alive, 0.0)
+            u_r = self.closed_form_u_r(x_h)
+        return u_r.masked_fill(~states.alive, 0.0)
 
-    def reward(self, x_h: Float[Tensor, "distinct human"]) -> Float[Tensor, " distinct"]:
-        """U_r in closed form, equation (8), no X_h counting as less than ``x_h_floor``."""
+    def closed_form_u_r(self, x_h: Float[Tensor, "distinct human"]) -> Float[Tensor, " distinct"]:
+        """U_r by equation (8), no X_h counting as less than ``x_h_floor``."""
         theory, (count, humans) = self.theory, x_h.shape
         x_h = x_h.clamp(min=theory.x_h_floor)
         offsets = torch.arange(0, count * humans + 1, humans, device=x_h.device)
-        segments = Segments(offsets, _repeated(count, self._humans))
+        index = torch.arange(count, device=x_h.device).repeat_interleave(humans)
+        segments = Segments(offsets, index)
         lack = self.aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
         return -(lack**theory.eta)
 
     def q_r(self, states: TimedStates) -> Float[Tensor, "distinct robot_action"]:
         """Q_r of each timed state and joint robot action, where it is learned."""
-        return self.networks["q_r"](state_query(states))
+        return self.networks["q_r"](self.query("q_r", states))
 
     def v_r(self, states: TimedStates) -> Float[Tensor, " distinct"]:
         """V_r of each timed state, where it is learned."""
-        values = self.networks["v_r"](state_query(states))[:, 0]
-        return values.masked_fill(~states.alive, self.theory.terminal_value)
+        v_r = self.networks["v_r"](self.query("v_r", states))[:, 0]
+        return v_r.masked_fill(~states.alive, self.theory.terminal_value)
 
     def closed_form_v_r(
         self,
         states: TimedStates,
         u_r: Float[Tensor, " distinct"],
         q_r: Float[Tensor, "distinct robot_action"],
-        beta_r: float,
+        pi_r: Float[Tensor, "distinct robot_action"],
     ) -> Float[Tensor, " distinct"]:
-        """V_r of each timed state, where it is not learned, by equations (5) and (9)."""
-        values = mean_value(u_r, q_r, policy_of(q_r, states.states.available, beta_r))
-        return values.masked_fill(~states.alive, self.theory.terminal_value)
+        """V_r of each timed state by equation (9); Q_r of actions never taken is not read."""
+        # Not "pi_r > 0", which would hide a NaN.
+        v_r = u_r + torch.where(pi_r == 0, 0.0, pi_r * q_r).sum(-1)
+        return v_r.masked_fill(~states.alive, self.theory.terminal_value)
 
 
-def state_query(states: TimedStates) -> ValueQuery:
-    """One query per timed state."""
-    return ValueQuery(states.states.rows, states.steps_left, memo=states.memo)
+class TargetCache:
+    """Values of timed states by target networks, each computed once until these networks change.
 
+    They are part of the state of a run: the last digits of a network's answers depend on what
+    else it was asked at the same time, so that answers to new questions would be others.
 
-def _repeated(count: int, subjects: Int[Tensor, " subject"]) -> Int[Tensor, " query"]:
-    """The position of each of so many states, once for each subject."""
-    return torch.arange(count, device=subjects.device).repeat_interleave(len(subjects))
+    Attributes:
+        values: Those of all timed states so far, in order of first need.
+    """
 
+    def __init__(self) -> None:
+        self._renumberings = 0
+        self.clear()
 
-def mean_value(
-    u_r: Float[Tensor, " distinct"],
-    q_r: Float[Tensor, "distinct robot_action"],
-    pi_r: Float[Tensor, "distinct robot_action"],
-) -> Float[Tensor, " distinct"]:
-    """V_r in closed form, equation (9); Q_r of actions that are never taken is not read."""
-    # Not "pi_r > 0", which would hide a NaN.
-    return u_r + torch.where(pi_r == 0, 0.0, pi_r * q_r).sum(-1)
+    def clear(self) -> None:
+        """Forget everything, as networks have changed."""
+        self._keys, self.values = RowTable(1, np.dtype(np.int64)), Values()
+
+    def check(self, renumberings: int) -> None:
+        """Forget everything where the replay has given new ids, so that keys mean others."""
+        if renumberings != self._renumberings:
+            self._renumberings = renumberings
+            self.clear()
+
+    def __len__(self) -> int:
+        """Number of timed states."""
+        return self._keys.count
+
+    def read(
+        self, key: Int[Tensor, " distinct"], forward: Callable[[Int[Tensor, " new"]], Values]
+    ) -> Values:
+        """The values of timed states, those without any so far being computed.
+
+        Args:
+            key: A number for each timed state, every one once.
+            forward: From positions in ``key`` to the values of the timed states there.
+        """
+        keys = key.cpu().numpy()[:, None]
+        place = self._keys.find(keys)
+        new = np.flatnonzero(place < 0)
+        if len(new):
+            columns = sum(values[0].numel() for values in self.values.values())
+            if (len(self) + len(new)) * columns > MOST_NUMBERS:
+                self.clear()
+                new = np.arange(len(keys))
+            values = forward(torch.from_numpy(new).to(key.device))
+            if len(self):
+                values = {name: torch.cat([self.values[name], values[name]]) for name in values}
+            place[new], self.values = self._keys.number(keys[new]), values
+        position = torch.from_numpy(place).to(key)
+        return {name: values[position] for name, values in self.values.items()}
+
+    def state_dict(self) -> StateDict:
+        """Everything needed to go on exactly."""
+        key = torch.from_numpy(self._keys.rows[:, 0].copy())
+        return {"renumberings": self._renumberings, "key": key, "values": dict(self.values)}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.clear()
+        self._renumberings = whole_number(state_dict["renumberings"])
+        self._keys.number(state_dict["key"].cpu().numpy()[:, None])
+        self.values = dict(state_dict["values"])
 
 
 def policy_of(
@@ -218,12 +267,6 @@ def policy_of(
     return robot_policy(q_r.clamp(max=HIGHEST_Q), beta_r, available | nothing)
 
 
-def blocks(states: TimedStates, values: Quantities) -> Iterator[TimedStates]:
-    """The states in blocks that bound the RAM which valuing them takes."""
-    numbers = BLOCK_NUMBERS if states.steps_left.device.type == "cpu" else GPU_BLOCK_NUMBERS
-    return states.split(block_size(values.spec, states.states.achieved.shape[1], numbers))
-
-
-def block_size(spec: WorldSpec, slots: int, numbers: int = BLOCK_NUMBERS) -> int:
+def part_size(spec: WorldSpec, slots: int, numbers: int = PART_NUMBERS) -> int:
     """How many states are valued at a time; fewer, the more numbers each of them takes."""
     return max(1, numbers // (spec.featurizer.shape.flat + QUERY_NUMBERS * slots))

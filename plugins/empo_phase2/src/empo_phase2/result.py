@@ -19,10 +19,10 @@ from empo_learning.report import csv_text
 from empo_learning.result import LearnedResult
 from empo_learning.saved_model import MODEL
 from empo_phase2.compare import Comparison
+from empo_phase2.estimates import ValueEstimates
 from empo_phase2.params import Phase2Params
 from empo_phase2.pictures import Curve, draw
 from empo_phase2.policyfile import save_policy
-from empo_phase2.values import ValueEstimates
 from empo_theory.inspection import Inspection, InspectionScope, or_achieved, q_r_words
 from empo_worlds.ensemble import members_of
 

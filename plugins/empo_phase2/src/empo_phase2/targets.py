@@ -24,7 +24,7 @@ estimate of the same expectation, with W(s') = 1 if g holds in s' else gamma_h V
       V_h^e(s, g)  ~ W(s')                where u max_a [pi_r(a) / mu(a)] < pi_r(a_r) / mu(a_r)
 
   with u ~ U[0, 1). This rejection test leaves actions distributed as pi_r, the policy of now,
-  whatever robots explored (``evaluates_policy``).
+  whatever robots explored (``samples_policy``).
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ from empo_core.types import Segments, WorldSpec
 from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions, steps_after
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, blocks, mean_value, policy_of
-from empo_phase2.target_cache import TargetCache
+from empo_phase2.quantities import Quantities, TargetCache, policy_of
 from empo_phase2.warmup import ScheduledTheory
 
 SYMBOLS = {"v_h_e": "V_h^e", "x_h": "X_h", "u_r": "U_r", "q_r": "Q_r", "v_r": "V_r"}
@@ -59,14 +58,14 @@ class CollectedStates:
     Attributes:
         key: A number for each distinct timed state, in rising order: its id and remaining steps.
         source: Where each transition starts.
-        item: Each successor.
+        successor: Each successor.
         pairs: The (profile, robot action) pair of each successor.
         prob: Its probability within its pair.
     """
 
     key: Int[Tensor, " distinct"]
     source: Int[Tensor, " transition"]
-    item: Int[Tensor, " item"]
+    successor: Int[Tensor, " item"]
     pairs: Segments
     prob: Float[Tensor, " item"]
 
@@ -113,14 +112,8 @@ def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
     steps = [batch.steps_left, steps_after(batch.steps_left, spec)[of_transition]]
     keys = torch.cat(states).long() * _span(spec) + torch.cat(steps)
     distinct, inverse = torch.unique(keys, return_inverse=True)
-    source, item = inverse.split([part.shape[0] for part in states])
-    return CollectedStates(
-        distinct,
-        source,
-        item,
-        Segments(batch.offsets, index),
-        batch.prob,
-    )
+    source, successor = inverse[:transitions], inverse[transitions:]
+    return CollectedStates(distinct, source, successor, Segments(batch.offsets, index), batch.prob)
 
 
 def encode(key: Int[Tensor, " distinct"], spec: WorldSpec, look_up: LookUp) -> TimedStates:
@@ -135,7 +128,7 @@ def _span(spec: WorldSpec) -> int:
 
 
 def aggregate_q_r(
-    v_r: Float[Tensor, " distinct"],
+    v_r: Float[Tensor, " item"],
     collected: CollectedStates,
     profile_prob: Float[Tensor, "transition profile"],
     gamma_r: float,
@@ -144,13 +137,13 @@ def aggregate_q_r(
     """Stage 4: Q_r(s, a_r) = gamma_r E_{a_H} E_{s'} V_r(s'), equation (4).
 
     Args:
-        v_r: V_r of the distinct timed states.
-        collected: The successors s'.
+        v_r: V_r of each successor s'.
+        collected: The successors.
         profile_prob: Probability of each joint action a_H of the humans.
         gamma_r: The robot's discount.
         aggregate: Sums over the successors of each pair.
     """
-    pairs = aggregate(v_r[collected.item], collected.pairs, weight=collected.prob)
+    pairs = aggregate(v_r, collected.pairs, weight=collected.prob)
     transitions, profiles = profile_prob.shape
     return gamma_r * torch.einsum("tp,tpr->tr", profile_prob, pairs.view(transitions, profiles, -1))
 
@@ -183,7 +176,7 @@ def aggregate_v_h_e(
 def one_step_q_r(
     states: States,
     transitions: Transitions,
-    values: Quantities,
+    quantities: Quantities,
     profiles: HumanProfiles,
     gamma_r: float,
 ) -> Float[Tensor, "transition robot_action"]:
@@ -192,15 +185,16 @@ def one_step_q_r(
     Args:
         states: The states that occur in ``transitions``, by position.
         transitions: Their successors.
-        values: Quantities of which V_r is learned.
+        quantities: Those of which V_r is learned.
         profiles: Probabilities of the humans' joint actions.
         gamma_r: The robot's discount.
     """
-    collected = collect(transitions, values.spec)
-    timed = encode(collected.key, values.spec, states.at)
-    profile_prob, _ = profiles.of(transitions, timed.states.layout[collected.source])
-    v_r = torch.cat([values.v_r(block) for block in blocks(timed, values)])
-    return aggregate_q_r(v_r, collected, profile_prob, gamma_r, values.aggregate)
+    collected = collect(transitions, quantities.spec)
+    timed = encode(collected.key, quantities.spec, states.at)
+    profile_prob, _ = profiles.of(transitions, timed.layout[collected.source])
+    v_r = torch.cat([quantities.v_r(part) for part in quantities.parts(timed)])
+    successor_v_r, aggregate = v_r[collected.successor], quantities.aggregate
+    return aggregate_q_r(successor_v_r, collected, profile_prob, gamma_r, aggregate)
 
 
 class TargetComputer:
@@ -208,7 +202,7 @@ class TargetComputer:
 
     def __init__(
         self,
-        values: Quantities,
+        quantities: Quantities,
         *,
         model_based: bool,
         timers: Timers,
@@ -218,16 +212,16 @@ class TargetComputer:
         """Prepare the computation.
 
         Args:
-            values: Quantities of target networks.
+            quantities: Those of target networks.
             model_based: Whether all robot actions have successors; else only the taken one.
             timers: Measures the stages.
             advantage_floor: Weigh errors of Q_r by the decisions that depend on them, and by this.
             cache: Values that are in it are read there, and others are put into it; None keeps
                 none from one batch to the next.
         """
-        self._values, self._cache, self._timers = values, cache, timers
+        self._quantities, self._cache, self._timers = quantities, cache, timers
         self._model_based, self._advantage_floor = model_based, advantage_floor
-        self._profiles = HumanProfiles(values.spec, values.goals)
+        self._profiles = HumanProfiles(quantities.spec, quantities.goals)
 
     @torch.no_grad()
     def __call__(
@@ -245,60 +239,55 @@ class TargetComputer:
             theory: Parameters of now.
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
         """
-        measure, values, spec = self._timers, self._values, self._values.spec
-        cache = TargetCache() if self._cache is None else self._cache
+        measure, quantities = self._timers, self._quantities
+        aggregate, learned = quantities.aggregate, quantities.networks
         with measure("stage1_collect"):
-            collected = collect(batch, spec)
+            collected = collect(batch, quantities.spec)
+            source, successor = collected.source, collected.successor
         with measure("stage2_encode"):
-            timed = encode(collected.key, spec, look_up)
-            sources = timed.at(collected.source)
+            timed = encode(collected.key, quantities.spec, look_up)
+            sources = timed.at(source)
         with measure("stage3_forward"):
-            new = cache.missing(collected.key)
-            if len(new):
-                cache.add(new, values.forward(encode(new, spec, look_up)))
-            valued = cache.read(collected.key)
-            if "v_r" not in valued:
-                valued["v_r"] = values.closed_form_v_r(
-                    timed, valued["u_r"], valued["q_r"], theory.beta_r
-                )
+            cache = TargetCache() if self._cache is None else self._cache
+            values = cache.read(collected.key, lambda new: quantities.forward(timed.at(new)))
+            if "v_r" not in values:
+                u_r, q_r = values["u_r"], values["q_r"]
+                pi_r = policy_of(q_r, timed.available, theory.beta_r)
+                values["v_r"] = quantities.closed_form_v_r(timed, u_r, q_r, pi_r)
         with measure("stage4_aggregate_q_r"):
-            available = sources.states.available
-            profile_prob, profile_prob_of_slot = self._profiles.of(batch, sources.states.layout)
-            q_r = aggregate_q_r(
-                valued["v_r"], collected, profile_prob, theory.gamma_r, values.aggregate
-            )
+            profile_prob, profile_prob_of_slot = self._profiles.of(batch, sources.layout)
+            v_r = values["v_r"][successor]
+            q_r = aggregate_q_r(v_r, collected, profile_prob, theory.gamma_r, aggregate)
             # One step ahead is nearer than what is learned, where it is no sample; where it is,
             # Q_r is learned (``problem`` refuses anything else).
-            source_q_r = q_r if batch.covers_profiles else valued["q_r"][collected.source]
-            pi_r = policy_of(source_q_r, available, theory.beta_r)
-            robot_action_prob, q_r_weight = pi_r, available.to(q_r.dtype)
+            source_q_r = q_r if batch.covers_profiles else values["q_r"][source]
+            pi_r = policy_of(source_q_r, sources.available, theory.beta_r)
+            robot_action_prob, q_r_weight = pi_r, sources.available.to(q_r.dtype)
             if not self._model_based:
-                robot_action_prob = q_r_weight = _one_hot_action(batch, q_r)
+                # One-hot: only the action that was taken has successors.
+                action = batch.action.long()[:, None]
+                robot_action_prob = q_r_weight = torch.zeros_like(q_r).scatter(1, action, 1.0)
             if self._advantage_floor is not None:
-                q_r_weight = q_r_weight * decision_weight(pi_r, available, self._advantage_floor)
+                floor = self._advantage_floor
+                q_r_weight = q_r_weight * decision_weight(pi_r, sources.available, floor)
         with measure("stage5_aggregate_v_h_e"):
-            payoff = torch.where(timed.states.achieved, 1.0, theory.gamma_h * valued["v_h_e"])
+            payoff = torch.where(timed.achieved, 1.0, theory.gamma_h * values["v_h_e"])
             v_h_e = aggregate_v_h_e(
-                payoff[collected.item],
-                collected,
-                profile_prob_of_slot,
-                robot_action_prob,
-                values.aggregate,
+                payoff[successor], collected, profile_prob_of_slot, robot_action_prob, aggregate
             )
-            exists = values.goals.goal[sources.states.layout] >= 0
-            v_h_e_weight = (exists & batch.acts_for).to(v_h_e.dtype)
+            has_goal = quantities.goals.goal[sources.layout] >= 0
+            v_h_e_weight = (has_goal & batch.acts_for).to(v_h_e.dtype)
             if not self._model_based:
                 assert uniform is not None
-                v_h_e_weight *= evaluates_policy(batch, pi_r, uniform)[:, None]
-        learned, source = values.networks, collected.source
-        must_be_finite = {
-            "a successor's probability": batch.prob,
-            "the humans' policy": batch.human_policy,
-            "a goal's weight": values.goals.weight,
-            **{SYMBOLS[name]: values_of for name, values_of in valued.items()},
-            "the target of Q_r": q_r,
-            "the target of V_h^e": v_h_e,
-        }
+                v_h_e_weight *= samples_policy(batch, pi_r, uniform)[:, None]
+        # Where they are learned, the other three have targets too: what they are in closed form.
+        x_h = u_r = v_r = None
+        if "x_h" in learned:
+            x_h = quantities.closed_form_x_h(sources, values["v_h_e"][source])
+        if "u_r" in learned:
+            u_r = quantities.closed_form_u_r(values["x_h"][source])
+        if "v_r" in learned:
+            v_r = quantities.closed_form_v_r(sources, values["u_r"][source], source_q_r, pi_r)
         return BatchTargets(
             sources=sources,
             q_r=q_r,
@@ -306,23 +295,23 @@ class TargetComputer:
             pi_r=pi_r,
             v_h_e=v_h_e,
             v_h_e_weight=v_h_e_weight,
-            x_h=values.power(sources, valued["v_h_e"][source]) if "x_h" in learned else None,
-            u_r=values.reward(valued["x_h"][source]) if "u_r" in learned else None,
-            v_r=mean_value(valued["u_r"][source], source_q_r, pi_r) if "v_r" in learned else None,
+            x_h=x_h,
+            u_r=u_r,
+            v_r=v_r,
             distinct=len(timed),
-            items=len(collected.item),
-            must_be_finite=must_be_finite,
+            items=len(collected.successor),
+            must_be_finite={
+                "a successor's probability": batch.prob,
+                "the humans' policy": batch.human_policy,
+                "a goal's weight": quantities.goals.weight,
+                **{SYMBOLS[quantity]: tensor for quantity, tensor in values.items()},
+                "the target of Q_r": q_r,
+                "the target of V_h^e": v_h_e,
+            },
         )
 
 
-def _one_hot_action(
-    batch: Transitions, like: Float[Tensor, "transition robot_action"]
-) -> Float[Tensor, "transition robot_action"]:
-    """One-hot joint robot action of each transition."""
-    return torch.zeros_like(like).scatter(1, batch.action.long()[:, None], 1.0)
-
-
-def evaluates_policy(
+def samples_policy(
     batch: Transitions,
     pi_r: Float[Tensor, "transition robot_action"],
     uniform: Float[Tensor, " transition"],

@@ -5,10 +5,10 @@ The clock is the number of training steps, never that of environment steps.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from empo_core.types import Quantity
-from empo_learning import schedule
 from empo_phase2.params import QUANTITIES, Phase2Params
 
 
@@ -25,6 +25,26 @@ class ScheduledTheory:
     gamma_h: float
     gamma_r: float
     beta_r: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What the schedules say of one training step.
+
+    Attributes:
+        stage: The stage of ``STAGES`` that it belongs to.
+        active: The quantities in training, in warm-up order.
+        theory: The parameters of the theory that change.
+        lr_progress: The share that is over of the steps in which learning rates change; at most 1.
+        oldest: The training step before which transitions came that are not used any more; None:
+            all are used.
+    """
+
+    stage: str
+    active: tuple[Quantity, ...]
+    theory: ScheduledTheory
+    lr_progress: float
+    oldest: int | None
 
 
 STAGES = (*QUANTITIES, "ramp", "full")
@@ -61,49 +81,77 @@ class WarmUpSchedule:
         phases_out = params.replay.phase_out_warm_up
         self._phases_out = not params.targets.model_based if phases_out is None else phases_out
 
-    def stage(self, step: int) -> str:
-        """The stage that a step belongs to."""
-        return [name for name, start in self.stage_start.items() if start <= step][-1]
+    def at(self, step: int) -> StepPlan:
+        """The stage and all schedules at a training step.
 
-    def active(self, step: int) -> tuple[Quantity, ...]:
-        """The quantities in training, in warm-up order."""
-        return tuple(q for q in self._learned if self.stage_start[q] <= step)
-
-    def beta_r(self, step: int) -> float:
-        """The exponent of the robot's policy: 0 in warm-up, then rising to its full value."""
-        if step < self.warm_up_end:
-            return 0.0
-        risen = schedule.sigmoid_ramp(step - self.warm_up_end, self._params.warm_up.ramp)
-        return self._params.theory.beta_r * risen
-
-    def gamma_h(self, step: int) -> float:
-        """The humans' discount."""
-        warm_up, full = self._params.warm_up, self._params.theory.gamma_h
-        start = full if warm_up.gamma_h_start is None else warm_up.gamma_h_start
-        return schedule.linear(step, start, full, warm_up.gamma_h_steps)
-
-    def gamma_r(self, step: int) -> float:
-        """The robot's discount."""
-        warm_up, full = self._params.warm_up, self._params.theory.gamma_r
-        start = full if warm_up.gamma_r_start is None else warm_up.gamma_r_start
-        return schedule.linear(step - self.stage_start["q_r"], start, full, warm_up.gamma_r_steps)
-
-    def theory(self, step: int) -> ScheduledTheory:
-        """The parameters of the theory that change."""
-        return ScheduledTheory(self.gamma_h(step), self.gamma_r(step), self.beta_r(step))
-
-    def lr_progress(self, step: int) -> float:
-        """The share that is over of the steps in which learning rates change; at most 1."""
-        falls_at = self._lr_falls_at
-        return min(max(step - falls_at, 0) / max(self.total_steps - falls_at, 1), 1.0)
-
-    def oldest(self, step: int) -> int | None:
-        """The insertion step before which transitions are not used any more; None: use all."""
-        replay = self._params.replay
-        limits = []
-        if replay.max_age is not None:
-            limits.append(step - replay.max_age)
+        beta_r is 0 in warm-up and rises after it. Discounts rise from the first training step of
+        the quantity that they discount: V_h^e, which is the first of all, and Q_r.
+        """
+        warm_up, theory, replay = self._params.warm_up, self._params.theory, self._params.replay
+        starts = self.stage_start
+        beta_r = 0.0
+        if step >= self.warm_up_end:
+            risen = sigmoid_ramp(step - self.warm_up_end, warm_up.ramp)
+            beta_r = theory.beta_r * risen
+        gamma_h, gamma_r = theory.gamma_h, theory.gamma_r
+        if warm_up.gamma_h_start is not None:
+            start, steps = warm_up.gamma_h_start, warm_up.gamma_h_steps
+            gamma_h = linear(step, start, gamma_h, steps)
+        if warm_up.gamma_r_start is not None:
+            start, steps = warm_up.gamma_r_start, warm_up.gamma_r_steps
+            gamma_r = linear(step - starts["q_r"], start, gamma_r, steps)
+        oldest = 0 if replay.max_age is None else step - replay.max_age
         if self._phases_out:
-            limits.append(schedule.phased_out_before(step, self.warm_up_end, self._warm_up_gone_at))
-        oldest = max(limits, default=0)
-        return oldest if oldest > 0 else None
+            end, gone = self.warm_up_end, self._warm_up_gone_at
+            oldest = max(oldest, phased_out_before(step, end, gone))
+        falls_at = self._lr_falls_at
+        return StepPlan(
+            stage=[name for name, start in starts.items() if start <= step][-1],
+            active=tuple(quantity for quantity in self._learned if starts[quantity] <= step),
+            theory=ScheduledTheory(gamma_h, gamma_r, beta_r),
+            lr_progress=min(max(step - falls_at, 0) / max(self.total_steps - falls_at, 1), 1.0),
+            oldest=oldest if oldest > 0 else None,
+        )
+
+
+def linear(step: float, start: float, end: float, steps: float) -> float:
+    """From ``start`` at step 0 straight to ``end`` at ``steps``, and constant before and after.
+
+    Where ``steps`` is 0 or less it is ``end`` throughout.
+    """
+    if steps <= 0 or step >= steps:
+        return end
+    return start + (end - start) * max(step, 0) / steps
+
+
+def sigmoid_ramp(step: float, steps: float) -> float:
+    """From 0 at step 0 to 1 at ``steps`` along the middle of a sigmoid, from -3 to 3.
+
+    Where ``steps`` is 0 or less it is 1 throughout.
+    """
+    if steps <= 0 or step >= steps:
+        return 1.0
+    low, high = _sigmoid(-3), _sigmoid(3)
+    return max((_sigmoid(6 * (step / steps - 0.5)) - low) / (high - low), 0.0)
+
+
+def phased_out_before(step: int, warm_up_end: int, final: int) -> int:
+    """The training step of the oldest experience to learn from.
+
+    What was collected during warm-up is phased out, oldest first, between the end of the
+    warm-up and ``final``, and never used again: the limit stays where it is for ever after.
+
+    Args:
+        step: Training steps so far.
+        warm_up_end: The step at which the warm-up ended.
+        final: The step from which on nothing of the warm-up is used.
+    """
+    if step < warm_up_end:
+        return 0
+    if step >= final:
+        return warm_up_end
+    return warm_up_end * (step - warm_up_end) // (final - warm_up_end)
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))

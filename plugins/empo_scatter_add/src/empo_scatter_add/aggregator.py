@@ -33,14 +33,14 @@ class ScatterAdd:
         _check_inputs(values, segments, reduction, weight)
         # In bfloat16 a running sum of ones stops growing at 256.
         wide = torch.float32 if values.dtype.itemsize < 4 else values.dtype
-        summands = values.to(wide)
+        summands, column = values.to(wide), (-1, *[1] * (values.ndim - 1))
         if weight is not None:
             weight = weight.to(wide)
-            summands = summands * _as_column(weight, values.ndim)
+            summands = summands * weight.reshape(column)
         result = self._sum(summands, segments)
         if reduction == "mean":
             count = segments.counts.to(wide) if weight is None else self._sum(weight, segments)
-            result = _ratio(result, _as_column(count, result.ndim))
+            result = _ratio(result, count.reshape(column))
         return result.to(values.dtype)
 
     def _sum(
@@ -48,15 +48,10 @@ class ScatterAdd:
     ) -> Float[Tensor, " segment *trailing"]:
         if self._params.deterministic and values.is_cuda:  # Atomics add in a random order there.
             return torch.segment_reduce(values, "sum", offsets=segments.offsets, axis=0)
-        zeros = values.new_zeros((segments.num_segments, *values.shape[1:]))
+        zeros = values.new_zeros((segments.offsets.shape[0] - 1, *values.shape[1:]))
         if values.numel() == values.shape[0]:  # One column: 1.5 times as fast as index_add.
             return zeros.scatter_add(0, segments.index.long().reshape(values.shape), values)
         return zeros.index_add(0, segments.index, values)
-
-
-def _as_column(vector: Tensor, ndim: int) -> Tensor:
-    """A vector shaped to broadcast over the trailing axes of a tensor with ``ndim`` axes."""
-    return vector.reshape(-1, *[1] * (ndim - 1))
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:

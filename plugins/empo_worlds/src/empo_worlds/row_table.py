@@ -153,41 +153,38 @@ class RowTable:
         Raises:
             WorldError: if a row has a word that the table's dtype does not hold.
         """
-        fits = self._fitting(rows)
+        pieces, fits = self._pieces(rows)
         if fits is not None:
             row = rows[int((~fits).argmax())].tolist()
             raise WorldError(f"the row {row} has a word that is no {self._dtype}")
-        rows = self._pieces(rows)
         index = np.empty(len(rows), np.int32)
         done = 0
         while True:
-            done, self.count = intern(rows, done, self._states, self.count, self._slots, index)
+            done, self.count = intern(pieces, done, self._states, self.count, self._slots, index)
             if done == len(rows):
                 return index
             self._grow()
 
     def find(self, rows: Rows) -> NDArray[np.int32]:
         """The number of each row; -1 where it is not known."""
-        fits = self._fitting(rows)
+        pieces, fits = self._pieces(rows)
         index = np.empty(len(rows), np.int32)
-        look_up(self._pieces(rows), self._states, self._slots, index)
+        look_up(pieces, self._states, self._slots, index)
         if fits is not None:
             index[~fits] = -1
         return index
 
-    def _fitting(self, rows: Rows) -> NDArray[np.bool_] | None:
-        """Which rows the table's dtype can hold; None: all of them."""
-        if rows.dtype == self._dtype or rows.dtype.kind not in "iu" or self._dtype.kind not in "iu":
-            return None
-        return surviving(rows, self._dtype)
-
-    def _pieces(self, rows: Rows) -> Rows:
+    def _pieces(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_] | None]:
+        """Rows in pieces, and which of them the table's dtype can hold; None: all of them."""
+        fits, are_integers = None, rows.dtype.kind in "iu" and self._dtype.kind in "iu"
+        if are_integers and rows.dtype != self._dtype:
+            fits = surviving(rows, self._dtype)
         padded = self._states.shape[1] * self._piece.itemsize // self._dtype.itemsize
         if padded == self._words:
-            return np.ascontiguousarray(rows, self._dtype).view(self._piece)
+            return np.ascontiguousarray(rows, self._dtype).view(self._piece), fits
         pieces = np.zeros((len(rows), padded), self._dtype)
         pieces[:, : self._words] = rows
-        return pieces.view(self._piece)
+        return pieces.view(self._piece), fits
 
     def _grow(self) -> None:
         if self.count == len(self._states):

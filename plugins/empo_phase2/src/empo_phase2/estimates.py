@@ -52,14 +52,14 @@ class ValueEstimates:
 class ValueEstimator:
     """Estimates all quantities in states of a world, at the theory's final parameters."""
 
-    def __init__(self, values: Quantities, encoder: StateEncoder, device: str = "cpu") -> None:
+    def __init__(self, quantities: Quantities, encoder: StateEncoder, device: str = "cpu") -> None:
         """Read all quantities anew each time, so that they may go on learning.
 
         The encoder must add successors where Q_r is not learned.
         """
-        if "q_r" not in values.networks and not encoder.has_successors:
+        if "q_r" not in quantities.networks and not encoder.has_successors:
             raise ValueError("where Q_r is not learned, the encoder needs a human prior")
-        self._values, self._encoder, self._device = values, encoder, device
+        self._quantities, self._encoder, self._device = quantities, encoder, device
 
     @torch.no_grad()
     def __call__(
@@ -69,21 +69,20 @@ class ValueEstimator:
         states, transitions = self._encoder(rows, steps_left)
         states, transitions = states.to(self._device), transitions.to(self._device)
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
-        values, available = self._values, sources.states.available
-        theory = values.theory
-        with values.evaluating():
-            estimates = values.forward(sources)
-            u_r, q_r = estimates["u_r"], estimates.get("q_r")
+        quantities, available = self._quantities, sources.available
+        theory = quantities.theory
+        with quantities.evaluating():
+            values = quantities.forward(sources)
+            q_r, v_r = values.get("q_r"), values.get("v_r")
             if q_r is None:
-                profiles = HumanProfiles(values.spec, values.goals)
-                q_r = one_step_q_r(states, transitions, values, profiles, theory.gamma_r)
-            v_r = estimates.get("v_r")
-            if v_r is None:
-                v_r = values.closed_form_v_r(sources, u_r, q_r, theory.beta_r)
+                profiles = HumanProfiles(quantities.spec, quantities.goals)
+                q_r = one_step_q_r(states, transitions, quantities, profiles, theory.gamma_r)
         pi_r = policy_of(q_r, available, theory.beta_r)
+        if v_r is None:
+            v_r = quantities.closed_form_v_r(sources, values["u_r"], q_r, pi_r)
         q_r = q_r.masked_fill(~available, math.nan)
-        v_h_e = self._by_goal(estimates["v_h_e"])
-        parts = (v_r, q_r, pi_r, u_r, estimates["x_h"], v_h_e)
+        v_h_e = self._by_goal(values["v_h_e"])
+        parts = (v_r, q_r, pi_r, values["u_r"], values["x_h"], v_h_e)
         return ValueEstimates(*(part.cpu() for part in parts))
 
     def _by_goal(self, by_slot: Tensor) -> Tensor:
@@ -98,9 +97,9 @@ class ValueEstimator:
 class LearnedReward:
     """U_r of networks and tables; see ``empo_core.protocols.IntrinsicReward``."""
 
-    def __init__(self, values: Quantities, encoder: StateEncoder, device: str = "cpu") -> None:
+    def __init__(self, quantities: Quantities, encoder: StateEncoder, device: str = "cpu") -> None:
         """Read all quantities anew each time; the encoder need not add successors."""
-        self._values, self._encoder, self._device = values, encoder, device
+        self._quantities, self._encoder, self._device = quantities, encoder, device
 
     @torch.no_grad()
     def __call__(
@@ -108,7 +107,7 @@ class LearnedReward:
     ) -> Float[Tensor, " state"]:
         """U_r of states from which an episode goes on."""
         parts = [torch.zeros(0)]
-        with self._values.evaluating():
+        with self._quantities.evaluating():
             for first in range(0, len(states), AT_ONCE):
                 part = slice(first, first + AT_ONCE)
                 distinct, encoded = self._encoder(states[part], steps_left[part])
@@ -116,7 +115,7 @@ class LearnedReward:
                 timed = TimedStates.of(
                     distinct.at(encoded.state.to(self._device)), steps_left[part].to(self._device)
                 )
-                v_h_e = self._values.v_h_e(timed)
-                u_r = self._values.u_r(timed, self._values.x_h(timed, v_h_e))
+                v_h_e = self._quantities.v_h_e(timed)
+                u_r = self._quantities.u_r(timed, self._quantities.x_h(timed, v_h_e))
                 parts.append(u_r.cpu())
         return torch.cat(parts)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from empo_learning.schedule import linear, phased_out_before, sigmoid_ramp
+from empo_phase2.warmup import linear, phased_out_before, sigmoid_ramp
 
 steps = st.integers(0, 10**6)
 
