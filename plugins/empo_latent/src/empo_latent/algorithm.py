@@ -37,6 +37,7 @@ from empo_learning.compute import require_device
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
+from empo_learning.lr_schedules import schedule_of
 from empo_learning.room import num_parameters, require_room_for_networks
 from empo_learning.saved_model import MODEL
 from empo_learning.timers import Timers
@@ -162,11 +163,12 @@ class LatentAlgorithm(Algorithm):
         model.to(device)
         rates = torch.tensor(params.discounts(spec.episode_lengths), device=device)
         planner = planner_of(model, params, spec, compiled=params.compute.compile)
-        updater = Updater(model, losses, params, rates, context.lr_schedule)
+        updater = Updater(model, losses, params, rates)
         return RunComponents(
             model=model,
             planner=planner,
             updater=updater,
+            lr_schedule=schedule_of(params.optimiser, context.lr_schedule),
             controller=Controller(model, planner, envs=params.num_envs, device=device),
             tasks=tasks,
             vector=vector,
