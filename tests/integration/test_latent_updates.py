@@ -124,7 +124,9 @@ class Watched(Updater):
         super().__init__(model, losses_of(params), params, DISCOUNTS)
         self.steps: list[Step] = []
 
-    def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
+    def _step(
+        self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter], lr_factor: float
+    ) -> Tensor:
         groups = everything(self._model)
         given = {name for name, group in groups.items() if any(x.grad is not None for x in group)}
         taught = {
@@ -133,7 +135,7 @@ class Watched(Updater):
             if any(x.grad is not None and bool(x.grad.any()) for x in groups[name])
         }
         self.steps.append(Step(frozenset(given), frozenset(taught)))
-        return super()._step(optimiser, weights)
+        return super()._step(optimiser, weights, lr_factor)
 
 
 def everything(model: LatentModel) -> dict[str, list[nn.Parameter]]:
@@ -217,9 +219,11 @@ class Returning(Watched):
 
     returned: Mapping[nn.Parameter, Tensor] = {}
 
-    def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
+    def _step(
+        self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter], lr_factor: float
+    ) -> Tensor:
         own = {each: each.grad.clone() for each in weights if each.grad is not None}
-        norm = super()._step(optimiser, weights)
+        norm = super()._step(optimiser, weights, lr_factor)
         if len(self.steps) == 1:
             self.returned = own
             for weight, grad in own.items():

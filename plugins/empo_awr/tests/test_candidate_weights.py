@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_awr.candidate_weights import (
+from empo_awr.loss import (
     CandidateWeighting,
     WeighedCandidates,
     divergence_from_even,
@@ -26,9 +26,10 @@ OWN = ("state_std", "state_range")
 
 def weighed(target: Tensor, weight: Tensor | None = None, **params: Any) -> WeighedCandidates:
     """Weighed candidates of a batch in which only targets ``[candidate start head]`` matter."""
-    return CandidateWeighting(AwrParams.model_validate(params))(
-        imagined(target, weight), follow=True
+    candidates: WeighedCandidates = CandidateWeighting(AwrParams.model_validate(params))(
+        imagined(target, weight)
     )
+    return candidates
 
 
 def imagined(target: Tensor, weight: Tensor | None = None) -> CandidateBatch:

@@ -34,7 +34,7 @@ def awr(**params: Any) -> Awr:
 
 def weights_of(loss: Awr, batch: CandidateBatch) -> Tensor:
     """Weights of the candidates, before any is cut."""
-    weights: Tensor = loss.weighting(batch, follow=False).weights
+    weights: Tensor = copy.deepcopy(loss.weighting).eval()(batch).weights
     return weights
 
 

@@ -63,10 +63,7 @@ def losses_reference(
             weight = counts * params.imagination.rho**t
             candidates = [u[t * number + b] for u in actions]
             if params.value.critic == "v":
-                heads = [
-                    returns(model, start, model.bounded(u, task=task), task, gamma, params)
-                    for u in candidates
-                ]
+                heads = [returns(model, start, u.tanh(), task, gamma, params) for u in candidates]
                 estimates = [
                     [JOINED[params.value.dynamics](by_pair[e]) for e in range(params.value.heads)]
                     for by_pair in heads
@@ -150,7 +147,7 @@ def auxiliary_returns(
     """One-step returns of all candidates by all heads, under another discount."""
     found = []
     for u in candidates:
-        action = model.bounded(u, task=task)
+        action = u.tanh()
         for after in model.next_latent(start, action, task=task):
             goes_on = 1 - float(model.termination(after, task=task))
             value = float(model.auxiliary(after, task=task, network="target")[head])

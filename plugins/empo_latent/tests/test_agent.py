@@ -19,7 +19,8 @@ from empo_latent.modelfile import load_model, save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planner import planner_of
-from empo_latent.player import LatentPlayer
+from empo_latent.player import player_of
+from empo_learning.evaluation.player import PolicyPlayer
 
 TASKS = [
     {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 200}},
@@ -37,10 +38,10 @@ PARAMS: dict[str, Any] = {
 }
 
 
-def player_of(path: Path) -> LatentPlayer:
+def player_at(path: Path) -> PolicyPlayer:
     """The player of a saved model, wherever it was learned."""
     model, params, spec = load_model(path)
-    return LatentPlayer(params, params.tasks, model, spec)
+    return player_of(params, params.tasks, model, spec)
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
     params, vector = pendulum(repeats)
     model = LatentModel(params, vector.spec, generator=torch.Generator().manual_seed(1))
     save_model(tmp_path / "model", model, params, vector.spec)
-    agent = player_of(tmp_path / "model").agent()
+    agent = player_at(tmp_path / "model").agent()
     planner = planner_of(model, params, vector.spec, compiled=False)
     controller = Controller(model, planner, envs=1, device="cpu")
     seen, first, expected = vector.start(3), np.ones(1, bool), []
@@ -114,7 +115,7 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
 def test_an_agent_of_several_tasks_acts_in_the_one_that_is_named(
     saved: Path, vector: TaskVector
 ) -> None:
-    player, seen = player_of(saved), vector.start(3)
+    player, seen = player_at(saved), vector.start(3)
     model, task = load_model(saved).model, torch.tensor([0, 1])
     policy = model.policy(model.encode(torch.from_numpy(seen), task=task), task=task)
     pole, car = policy.bounded(policy.mode).detach().numpy()
@@ -125,7 +126,7 @@ def test_an_agent_of_several_tasks_acts_in_the_one_that_is_named(
 
 
 def test_what_an_agent_cannot_act_on_is_refused(saved: Path) -> None:
-    player = player_of(saved)
+    player = player_at(saved)
     with pytest.raises(ConfigError, match="'Pong'"):
         player.agent("Pong")
     with pytest.raises(CollectError, match=r"shape \(2,\), .* learned from 3 numbers"):

@@ -65,7 +65,7 @@ def losses(training):
     policy = model.policy(z, task=task)
 
     def critic(u):
-        taken = model.bounded(u, task=task)
+        taken = policy.bounded(u)
         value = model.value(model.next_latent(z.detach(), taken, task=task), task=task)
         return (model.reward(z.detach(), taken, task=task).mean(0) + value.mean((0, 1))).sum()
 

@@ -131,7 +131,7 @@ def test_candidates_are_judged_by_every_combination_of_heads(
         z = imagined.start[start]
         torch.testing.assert_close(z, model.encode(sequences.observation[start // 4, start % 4],
                                                    task=task))  # fmt: skip
-        action, gamma = model.bounded(imagined.u[n, start], task=task), GAMMAS[int(task or 0)]
+        action, gamma = imagined.u[n, start].tanh(), GAMMAS[int(task or 0)]
         by_value = returns(model, z, action, task, gamma, params)
         found = imagined.target[n, start].view(3 * 2, 2)
         torch.testing.assert_close(found, torch.tensor(by_value).double().T, rtol=1e-5, atol=1e-5)
@@ -220,5 +220,5 @@ def test_terminations_make_actions_worth_less(small: Any, lab: Any) -> None:
     with torch.no_grad():
         model.parts["termination"].biases[-1].fill_(1e3)
     worth = action_values(model, z, u, discount=DISCOUNTS[0])
-    paid = model.reward(z, model.bounded(u)).squeeze(-1)
+    paid = model.reward(z, u.tanh()).squeeze(-1)
     torch.testing.assert_close(worth[0, 0], paid.expand_as(worth[0, 0]))

@@ -54,7 +54,7 @@ class Distill(PolicyLoss):
         """
         assert batch.expert is not None
         divergence = self._divergence(distribution, batch.expert)
-        scale = self.scale.current(divergence)
+        scale = self.scale.value.to(divergence, copy=True)
         bonus = self.entropy(distribution, batch.weight, batch.progress)
         loss = (batch.weight * (divergence / scale - bonus.paid)).mean()
 

@@ -27,7 +27,7 @@ from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planner import planner_of
-from empo_latent.player import LatentPlayer
+from empo_latent.player import player_of
 from empo_latent.replay import Replay
 from empo_latent.result import LatentResult, evaluation_rows, newest_videos
 from empo_latent.types import MultiTaskSpec
@@ -35,6 +35,7 @@ from empo_latent.update import Updater, num_candidates
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.episode_returns import EpisodeReturns
+from empo_learning.evaluation.player import PolicyPlayer
 from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
 from empo_learning.lr_schedules import schedule_of
@@ -110,19 +111,19 @@ class LatentAlgorithm(Algorithm):
         """Refuse all but more steps and other reports; see ``empo_core.protocols.Algorithm``."""
         require_extension(changes, scheduled=self._params.scheduled)
 
-    def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
+    def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> PolicyPlayer:
         """The agent learned so far; see ``empo_core.protocols.Algorithm``."""
         tasks = tasks_of(self._params, context.environment, _environment_context(context))
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
             loaded = load_model(path)
-            return LatentPlayer(self._params, tasks, loaded.model, loaded.spec)
+            return player_of(self._params, tasks, loaded.model, loaded.spec)
         spec = self._spec(tasks)
         model = self._model(spec, torch.Generator())
         with saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown) as state:
             model.fit_parts(state["model"])
             model.load_state_dict(state["model"])
-        return LatentPlayer(self._params, tasks, model, spec)
+        return player_of(self._params, tasks, model, spec)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes of a run."""
@@ -168,11 +169,12 @@ class LatentAlgorithm(Algorithm):
         model.to(device)
         rates = torch.tensor(params.discounts(spec.episode_lengths), device=device)
         planner = planner_of(model, params, spec, compiled=params.compute.compile)
-        updater = Updater(model, losses, params, rates, context.lr_schedule)
+        updater = Updater(model, losses, params, rates)
         return RunComponents(
             model=model,
             planner=planner,
             updater=updater,
+            lr_schedule=schedule_of(params.optimiser, context.lr_schedule),
             controller=Controller(model, planner, envs=params.num_envs, device=device),
             tasks=tasks,
             vector=vector,

@@ -28,6 +28,7 @@ from empo_latent.update import Updater
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.finite import LARGE
 from empo_learning.learner import Evaluated, Learner
+from empo_learning.lr_schedules import CheckedSchedule
 from empo_learning.randomness import seeded
 from empo_learning.timers import Timers
 
@@ -44,6 +45,7 @@ class RunComponents:
     model: LatentModel
     planner: Planner
     updater: Updater
+    lr_schedule: CheckedSchedule
     controller: Controller
     tasks: Sequence[Task]
     vector: TaskVector
@@ -77,7 +79,7 @@ class LatentLearner(Learner):
         self._current: np.ndarray = np.empty(0)
         self._owed_updates = 0.0
         self._update_metrics: Mapping[str, Any] = {}
-        self._line_updates = 0
+        self._line_updates, self._lr_factor = 0, 1.0
         self._large: set[str] = set()
         self.steps = self.updates_made = 0
         self.total_steps = params.total_steps
@@ -162,7 +164,11 @@ class LatentLearner(Learner):
         return {
             **numbers,
             **episodes.metrics(),
-            **({"optim/lr": self._parts.updater.lr} if self.updates_made else {}),
+            **(
+                {"optim/lr": self._params.optimiser.lr * self._lr_factor}
+                if self.updates_made
+                else {}
+            ),
             "time/updates": float(self.updates_made),
             "time/updates_per_second": made / elapsed if elapsed else 0.0,
         }
@@ -375,12 +381,10 @@ class LatentLearner(Learner):
         with self._parts.timers("replay"):
             batch = self._parts.replay.sample(self._params.replay.batch_size, self._generator)
             sequences = batch.to(self._params.compute.device)
-        self._parts.updater.lr_scale = self.lr_scale
+        self._lr_factor = self._parts.lr_schedule(progress) * self.lr_scale
         with self._parts.timers("update"):
-            self._update_metrics = {
-                **self._update_metrics,
-                **self._parts.updater.update(sequences, progress),
-            }
+            updated = self._parts.updater.update(sequences, progress, lr_factor=self._lr_factor)
+        self._update_metrics = {**self._update_metrics, **updated}
         self.updates_made += 1
         self.after_update()
 

@@ -26,10 +26,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_latent.networks.ensemble import drawn_heads, reduced
+from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams, PlannerParams
 from empo_latent.types import MultiTaskSpec
+from empo_learning.policy_losses import joined_heads
 
 ScoredPlans = tuple[Tensor, Tensor]
 """Plans ``[time, env, plan, action]`` and their scores ``[env, plan]``."""
@@ -324,7 +325,8 @@ class Planner:
         # Which reward head is least does not depend on the value head, nor the other way round:
         # so they are reduced apart, and only then those of the dynamics.
         mode = self._params.heads
-        score = reduced(reduced(total, mode, (0,)) + reduced(bootstrap, mode, (0,)), mode, (0,))
+        of_models = joined_heads(total, mode, 0) + joined_heads(bootstrap, mode, 0)
+        score = joined_heads(of_models, mode, 0)
         if situation.explore and self._params.disagreement:
             heads = bootstrap.flatten(0, 1)
             spread = heads.std(0, correction=int(len(heads) > 1))

@@ -23,16 +23,16 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from empo_core.protocols import Critic, PolicyLoss, Schedule
+from empo_core.protocols import Critic, PolicyLoss
 from empo_core.trees import StateDict
 from empo_core.types import CandidateBatch
-from empo_latent.networks.ensemble import drawn_heads, reduced
+from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import AuxiliaryParams, LatentParams, ValueParams
 from empo_latent.types import SequenceBatch
 from empo_learning.distributions import BoundedNormal
-from empo_learning.lr_schedules import schedule_of
 from empo_learning.optimiser_moments import load_moments, moments_of
+from empo_learning.policy_losses import joined_heads
 
 
 def num_candidates(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> int:
@@ -114,14 +114,6 @@ def latent_rollout(
         latent = model.next_latent(latent, action, task=task, split=True)
         path.append(latent)
     return torch.stack(path)
-
-
-def consistency_errors(
-    predicted: Float[Tensor, "moment dynamics sequence latent"],
-    aim: Float[Tensor, "moment sequence latent"],
-) -> Float[Tensor, "time sequence"]:
-    """``|p_{t+1} - aim_{t+1}|^2``, mean over the latent's numbers and dynamics heads."""
-    return (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
 
 
 def reward_errors(
@@ -260,8 +252,11 @@ def one_step(
     u: Float[Tensor, "*batch action"],
     task: Int[Tensor, "*some"] | None,
 ) -> OneStep:
-    """One step of every head, from starts that are repeated over axes in front of ``u``."""
-    start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
+    """One step of every head, from starts that are repeated over axes in front of ``u``.
+
+    Networks read numbers of an action that a task does not use as 0.
+    """
+    start, action = start.expand(*u.shape[:-1], -1), u.tanh()
     reward = model.reward(start, action, task=task).squeeze(-1)
     latent = model.next_latent(start, action, task=task)
     return OneStep(reward, latent, 1 - model.termination(latent, task=task))
@@ -286,7 +281,7 @@ def action_values(
     """
     ask = partial(model.value, task=task, network=network, heads=heads)
     if model.critic == "q":
-        start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
+        start, action = start.expand(*u.shape[:-1], -1), u.tanh()
         return ask(start, action).squeeze(-1)[None, None]
     step = one_step(model, start, u, task) if step is None else step
     return step.returns(ask(step.latent), discount)
@@ -391,11 +386,7 @@ class Updater:
 
     Attributes:
         needs_expert: Whether sequences must say how the planner would have acted.
-        lr_scale: Factor of all learning rates, beside their schedule.
-        lr: Learning rate of the newest update, of all but the encoder.
     """
-
-    lr_scale = 1.0
 
     def __init__(
         self,
@@ -403,15 +394,8 @@ class Updater:
         losses: Mapping[str, PolicyLoss],
         params: LatentParams,
         discounts: Float[Tensor, " task"],
-        lr_schedule: Schedule | None = None,
     ) -> None:
-        """Set up the optimisers of a model, and of a policy for each of the losses by name.
-
-        Raises:
-            ConfigError: if a caller's ``lr_schedule`` is one too many.
-        """
-        self._lr_schedule, self._lr_factor = schedule_of(params.optimiser, lr_schedule), 1.0
-        self.lr = params.optimiser.lr
+        """Set up the optimisers of a model, and of a policy for each of the losses by name."""
         self._model, self._params, self._discounts = model, params, discounts
         device, horizon = discounts.device, params.learning.horizon
         self._losses = {name: loss.to(device) for name, loss in losses.items()}
@@ -440,18 +424,22 @@ class Updater:
         self._model_loss = self._compiled(self.model_loss)
         self._policy_loss = self._compiled(self.policy_loss)
 
-    def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
+    def update(
+        self, sequences: SequenceBatch, progress: float, *, lr_factor: float = 1.0
+    ) -> dict[str, Tensor]:
         """One update: the model, then each policy, then the running averages.
 
         A policy learns from constants, after the model has moved: its gradient cannot reach it.
-        ``progress`` is the share of the run that is done, for schedules.
+
+        Args:
+            sequences: Experience.
+            progress: Share of the run that is done, for schedules of losses.
+            lr_factor: Factor of all learning rates.
 
         Returns:
             Metrics, 0-d tensors, by their names in ``docs/reference/metrics.md``.
         """
         compiles = self._params.compute.compile
-        self._lr_factor = self._lr_schedule(progress) * self.lr_scale
-        self.lr = self._params.optimiser.lr * self._lr_factor
         if compiles:
             # CUDA graphs may write over what they returned in the last update, but in this one
             # policies need what the model's graph returned.
@@ -459,13 +447,13 @@ class Updater:
         metrics: dict[str, Tensor]
         loss, metrics, imagined = self._model_loss(sequences)
         loss.backward()
-        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._parameters)
+        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._parameters, lr_factor)
 
         share_done = loss.new_full((), progress)
         for name in self._losses:
             loss, numbers = self._policy_loss(name, imagined, share_done)
             loss.backward()
-            norm = self._step(self._policy_optimisers[name], self._policies[name])
+            norm = self._step(self._policy_optimisers[name], self._policies[name], lr_factor)
             prefix = "policy/" if name == "policy" else f"policy/{name}_"
             metrics |= {f"{prefix}{key}": number for key, number in numbers.items()}
             metrics |= {f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
@@ -549,7 +537,8 @@ class Updater:
     ) -> tuple[Tensor, Tensor, dict[str, tuple[Tensor, Tensor]]]:
         """Encodings, predictions along recorded actions, and their errors, each with its weight.
 
-        Dynamics should predict constants: encodings of the encoder or of its running average.
+        Consistency: ``|p_{t+1} - aim_{t+1}|^2``, mean over the latent's numbers and dynamics heads,
+        where the aim is a constant: encodings of the encoder or of its running average.
         """
         model, task, observation = self._model, sequences.task, sequences.observation
         z = aim = model.encode(observation, task=task, training=True)
@@ -557,8 +546,9 @@ class Updater:
             with torch.no_grad():
                 aim = model.encode(observation, task=task, average=True)
         predicted = latent_rollout(model, z[0], sequences)
+        apart = (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
         errors = {
-            "consistency": (consistency_errors(predicted, aim), weights.step),
+            "consistency": (apart, weights.step),
             "reward": (reward_errors(model, sequences, predicted), weights.step),
         }
         if model.terminates:
@@ -577,7 +567,7 @@ class Updater:
     ) -> Estimates:
         """Values of starts, learned from the returns of candidates, or from their mean."""
         params = self._params.value
-        target = bootstrapped(reduced(y, params.dynamics, (0, 1)), params) * weights.alive
+        target = bootstrapped(joined_heads(y, params.dynamics, (0, 1)), params) * weights.alive
         if params.average == "target":
             target = target.mean(1, keepdim=True)
         logits = self._model.logits("value", latents, task=task, training=True)
@@ -683,12 +673,14 @@ class Updater:
         )
         return [*groups["encoder"], *others], optimiser
 
-    def _step(self, optimiser: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> Tensor:
+    def _step(
+        self, optimiser: torch.optim.Optimizer, parameters: list[nn.Parameter], lr_factor: float
+    ) -> Tensor:
         """Cut the gradient, follow it, and say how long it was."""
         longest = self._params.optimiser.max_grad_norm
         norm = nn.utils.clip_grad_norm_(parameters, math.inf if longest is None else longest)
         for group in optimiser.param_groups:
-            group["lr"] = group["initial_lr"] * self._lr_factor
+            group["lr"] = group["initial_lr"] * lr_factor
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         return norm

@@ -28,7 +28,12 @@ class BoundedNormal(Distribution):
     With bound ``tanh``, ``log_prob(u)`` is the log-density of the action ``tanh(u)``; with
     ``clip``, that of ``u`` itself: a diagonal normal distribution, which also serves where others
     bound ``u``. Actions that are not active are 0 and count for nothing.
+
+    Attributes:
+        num_active: Number of an action's dimensions that are active.
     """
+
+    num_active: Float[Tensor, "*#batch"] | int
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
     support = constraints.real_vector
@@ -50,8 +55,9 @@ class BoundedNormal(Distribution):
             bound: How it becomes an action.
             active: Which numbers are used; None: all.
         """
+        self.num_active = loc.shape[-1]
         if active is not None:
-            loc = loc.masked_fill(~active, 0.0)
+            loc, self.num_active = loc.masked_fill(~active, 0.0), active.sum(-1).to(loc)
         self.loc, self.log_std, self.bound, self.active = loc, log_std, bound, active
         super().__init__(loc.shape[:-1], loc.shape[-1:], validate_args=False)
 
@@ -76,21 +82,11 @@ class BoundedNormal(Distribution):
         """Variance of ``u``."""
         return self.scale.square()
 
-    @property
-    def num_active(self) -> Float[Tensor, "*#batch"] | int:
-        """Number of an action's dimensions that are active."""
-        return self.loc.shape[-1] if self.active is None else self.active.sum(-1).to(self.loc)
-
     def rsample(self, sample_shape: Any = ()) -> Float[Tensor, "*sample action"]:
         """Draw ``u``, differentiable in the parameters."""
         shape = self._extended_shape(torch.Size(sample_shape))
         noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + self.scale * noise
-
-    def sample(self, sample_shape: Any = ()) -> Float[Tensor, "*sample action"]:
-        """Draw ``u``, as a constant."""
-        with torch.no_grad():
-            return self.rsample(sample_shape)
 
     def bounded(self, u: Float[Tensor, "*sample action"]) -> Float[Tensor, "*sample action"]:
         """The action that ``u`` becomes."""

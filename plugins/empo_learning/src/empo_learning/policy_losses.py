@@ -51,11 +51,13 @@ def weighted_means(
     return dict(zip(values, means.unbind(), strict=True))
 
 
-def joined_heads(values: Float[Tensor, "*batch head"], mode: Heads) -> Float[Tensor, "*batch"]:
-    """One number for those of all heads: their mean, least or greatest."""
+def joined_heads(
+    values: Float[Tensor, "*shape"], mode: Heads, axes: int | tuple[int, ...] = -1
+) -> Float[Tensor, "*rest"]:
+    """One number for those of all heads, which are on these axes: their mean, least or greatest."""
     if mode == "mean":
-        return values.mean(-1)
-    return values.amin(-1) if mode == "min" else values.amax(-1)
+        return values.mean(axes)
+    return values.amin(axes) if mode == "min" else values.amax(axes)
 
 
 def disagreement(values: Float[Tensor, "*batch head"]) -> Float[Tensor, "*batch"]:
@@ -83,7 +85,10 @@ def spread(values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]) -
     # The others go to the end, so that no shape depends on how many there are.
     ordered = values.detach().flatten().masked_fill(~counts, math.inf).sort().values
     last = (counts.sum() - 1).clamp(min=0)
-    distance = _quantile(ordered, last, 0.95) - _quantile(ordered, last, 0.05)
+    place = last.double() * torch.tensor([0.05, 0.95], dtype=torch.float64, device=last.device)
+    below, above = (ordered[at.long()] for at in (place.floor(), place.ceil()))
+    low, high = torch.lerp(below, above, place.frac().to(ordered.dtype))
+    distance = high - low
     return torch.where(counts.any(), distance, torch.zeros_like(distance))
 
 
@@ -104,28 +109,18 @@ class RunningScale(nn.Module):
         self._rate = rate
         self.register_buffer("value", torch.ones(()))
 
-    def current(self, values: Tensor) -> Float[Tensor, ""]:
-        """A copy of the scale now, in the dtype and on the device of ``values``."""
-        return self.value.to(values, copy=True)
-
-    def after(
+    def forward(
         self, values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]
     ) -> Float[Tensor, ""]:
-        """The scale after these values.
+        """The scale after these values; in training mode it is the scale from now on.
 
         Args:
             values: The numbers.
             weight: As ``spread`` takes it; where nothing counts the scale stays.
         """
-        value = self.current(values)
+        value = self.value.to(values, copy=True)
         aim = spread(values, weight).clamp(min=1.0)
-        return torch.where((weight > 0).any(), torch.lerp(value, aim, self._rate), value)
-
-    def forward(
-        self, values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]
-    ) -> Float[Tensor, ""]:
-        """The same; in training mode it is the scale from now on."""
-        scale = self.after(values, weight)
+        scale = torch.where((weight > 0).any(), torch.lerp(value, aim, self._rate), value)
         if self.training:
             self.value.copy_(scale)
         return scale
@@ -273,14 +268,6 @@ def normal_parameters(
         "divergences in closed form need a BoundedNormal or an Independent(Normal), and this "
         f"policy is a {type(distribution).__name__} of {type(base).__name__}"
     )
-
-
-def _quantile(ordered: Tensor, last: Tensor, level: float) -> Tensor:
-    """The quantile of the numbers up to position ``last``."""
-    place = last.double() * level
-    below = place.floor()
-    low, high = (ordered.gather(0, at.long()[None])[0] for at in (below, place.ceil()))
-    return torch.lerp(low, high, (place - below).to(ordered.dtype))
 
 
 def policy_metrics(

@@ -31,6 +31,7 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
+from empo_learning.evaluation.player import PolicyPlayer
 from empo_learning.extension import require_extension
 from empo_learning.loop import Loop, saved_state
 from empo_learning.lr_schedules import schedule_of
@@ -44,7 +45,7 @@ from empo_rollout.initial import begin_with, initial_policy, load_initial
 from empo_rollout.learner import RolloutLearner
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
-from empo_rollout.player import RolloutPlayer
+from empo_rollout.player import player_of
 from empo_rollout.policy import (
     Networks,
     ObservationNormalisation,
@@ -224,7 +225,7 @@ class RolloutAlgorithm(Algorithm):
 
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
-    ) -> tuple[RobotPolicy, HumanPrior] | RolloutPlayer:
+    ) -> tuple[RobotPolicy, HumanPrior] | PolicyPlayer:
         """What was learned so far; see ``empo_core.protocols.Algorithm``.
 
         Robots without memory are asked about single states of their world. Whatever else has
@@ -239,7 +240,7 @@ class RolloutAlgorithm(Algorithm):
             or environment.learners != "robots"
             or policy.memory_size
         ):
-            return RolloutPlayer(self._params, environments, policy)
+            return player_of(self._params, environments, policy)
         prior = environment.human_prior
         humans: HumanPrior = UniformHumans(world) if prior is None else build(prior, world)
         return LearnedRobots(world, policy), humans

@@ -23,7 +23,7 @@ from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
-from empo_rollout.player import RolloutPlayer
+from empo_rollout.player import episodes_of
 from empo_rollout.policy import Networks
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
@@ -211,17 +211,18 @@ class RolloutLearner(Learner):
 
     def _played(self, episodes: int) -> GroupReturns:
         """Returns of about so many episodes of all agents together."""
-        player = RolloutPlayer(
-            self._params,
-            self._environments,
-            self._policy,
-            device=self._group.device(self._params.compute.device),
-            normaliser=self._collector.normaliser,
-        )
         seed = stream(self._seed, Stream.EVALUATION, self.iteration)
         with seeded(seed):
-            played = player.play(episodes=-(-episodes // len(player.members)), seed=seed_of(seed))
-        return returns_of(played, {})
+            played = episodes_of(
+                self._params,
+                self._environments,
+                self._policy,
+                episodes=-(-episodes // len(self._environments.spec.agents)),
+                seed=seed_of(seed),
+                device=self._group.device(self._params.compute.device),
+                normaliser=self._collector.normaliser,
+            )
+        return returns_of(played.groups, {})
 
 
 def status(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:

@@ -68,7 +68,7 @@ class Svg(PolicyLoss):
         """
         assert critic is not None
         u = distribution.rsample(torch.Size([self._params.samples]))
-        scale = self.scale.current(u)
+        scale = self.scale.value.to(u, copy=True)
         values = self._action_values(critic, batch.start, u.detach(), scale)
         # What is maximised, with its slope in place of the critic's whole graph.
         objective = values.objective + ((u - u.detach()) * values.slope).sum(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from empo_latent.params import BinsParams
@@ -48,19 +48,13 @@ class TwoHot(nn.Module):
         self, logits: Float[Tensor, "*#batch bin"], y: Float[Tensor, "*#batch 1"]
     ) -> Float[Tensor, "*batch"]:
         """``-sum_k encoding(y)_k log softmax(logits)_k``; the arguments broadcast."""
-        index, weight = self._neighbours(y)
-        shape = (logits[..., :1] + y).shape[:-1]
-        near = logits.expand(*shape, self.number).gather(-1, index.expand(*shape, 2))
-        # The weights add up to 1, so the normaliser comes in once.
-        return logits.logsumexp(-1) - (near * weight).sum(-1)
-
-    def _neighbours(
-        self, y: Float[Tensor, "*batch 1"]
-    ) -> tuple[Int[Tensor, "*batch 2"], Float[Tensor, "*batch 2"]]:
-        """The two bins next to ``symlog(y)``, and their weights."""
         place = (symlog(y).clamp(self.low, self.high) - self.low) / self._width
         # The last bin has no upper neighbour: it is the upper one of the pair below. Clamped as
         # an integer, NaN finds a bin, too, so that it comes out as NaN and not as a crash.
         lower = place.long().clamp(0, self.number - 2)
         above = place - lower
-        return torch.cat([lower, lower + 1], -1), torch.cat([1 - above, above], -1)
+        index, weight = torch.cat([lower, lower + 1], -1), torch.cat([1 - above, above], -1)
+        shape = (logits[..., :1] + y).shape[:-1]
+        near = logits.expand(*shape, self.number).gather(-1, index.expand(*shape, 2))
+        # The weights add up to 1, so the normaliser comes in once.
+        return logits.logsumexp(-1) - (near * weight).sum(-1)

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
-from empo_latent.params import Heads
-
 WEIGHT_STD = 0.02
 """Standard deviation of weights at first."""
 BLOCK = 1024
@@ -187,12 +185,3 @@ def drawn_heads(
     """So many different heads of an ensemble at random, the same for a whole batch."""
     # Not randperm(heads)[:chosen]: compilers of some versions of torch fail on that.
     return torch.rand(heads, generator=generator, device=device).topk(chosen).indices
-
-
-def reduced(
-    x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]
-) -> Float[Tensor, "*rest"]:
-    """Mean, least or greatest over some axes."""
-    if mode == "mean":
-        return x.mean(dims)
-    return x.amin(dims) if mode == "min" else x.amax(dims)

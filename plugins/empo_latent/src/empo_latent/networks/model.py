@@ -168,8 +168,9 @@ class LatentModel(nn.Module):
         if average_rate is not None:
             rates["encoder"] = average_rate
         self._rates = rates
+        online = {**parts, "encoder": self.encoder}
         self.averages = nn.ModuleDict(
-            {name: copy.deepcopy(self._online(name)).requires_grad_(False) for name in rates}
+            {name: copy.deepcopy(online[name]).requires_grad_(False) for name in rates}
         )
 
     def _part(
@@ -195,10 +196,6 @@ class LatentModel(nn.Module):
             zero_output=zero_output,
             generator=generator,
         )
-
-    def _online(self, name: str) -> nn.Module:
-        """The network that a running average follows."""
-        return self.encoder if name == "encoder" else self.parts[name]
 
     @property
     def terminates(self) -> bool:
@@ -369,19 +366,13 @@ class LatentModel(nn.Module):
         log_std = low + 0.5 * (high - low) * (raw.tanh() + 1)
         return BoundedNormal(loc, log_std, active=self.task_embedding.used(task))
 
-    def bounded(
-        self, u: Float[Tensor, "*batch action"], *, task: Task | None = None
-    ) -> Float[Tensor, "*batch action"]:
-        """The action that ``u`` becomes, which is what policies measure actions by."""
-        used = self.task_embedding.used(task)
-        return BoundedNormal(u, u, active=used).bounded(u)
-
     @torch.no_grad()
     def update_targets(self) -> None:
         """Move running averages to their networks: ``average += rate * (online - average)``."""
+        online = {**self.parts, "encoder": self.encoder}
         for name, rate in self._rates.items():
-            average, online = self.averages[name], self._online(name)
-            torch._foreach_lerp_(list(average.parameters()), list(online.parameters()), weight=rate)
+            average, weights = self.averages[name].parameters(), online[name].parameters()
+            torch._foreach_lerp_(list(average), list(weights), weight=rate)
 
     def groups(self) -> dict[str, list[Parameter]]:
         """All parameters that are trained, by what they belong to; averages are not among them."""
