@@ -51,6 +51,8 @@ def by_places(inspection: Inspection, world: WorldModel, places: str, time: int)
         ConfigError: if the description cannot be read, or fits no state or several.
     """
     fits = ~np.isnan(inspection.v_r[check_time(inspection, time)])
+    if inspection.first_failed is not None:  # Robots work, unless a number says otherwise.
+        fits &= inspection.number < inspection.first_failed
     for place in filter(None, map(str.strip, places.split(";"))):
         fits &= _fits(inspection, world, place)
     matches = np.flatnonzero(fits)
