@@ -15,6 +15,7 @@ from empo_exact.policies import SolvedHumans, SolvedRobots
 from empo_inspector.game import Game
 from empo_inspector.game_record import record_of
 from empo_inspector.pcg32 import Pcg32
+from empo_theory.parameters import theory_data
 
 KEYS = {"still": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight", "forward": "ArrowUp"}
 
@@ -64,7 +65,7 @@ def test_a_walk_by_keys_is_that_of_python(
             opened.tab.keyboard.press(KEYS[agents[player].actions[action]])
             game.step({player: action})
         record = json.loads(opened.tab.input_value("#record"))
-        theory = digest(result.params.theory.model_dump(mode="json"))
+        theory = digest(theory_data(result.params.theory))
         assert record == record_of(game, theory).model_dump()
 
 

@@ -107,7 +107,7 @@ def test_decisions_are_those_of_the_solver(world: str) -> None:
             (outcomes.v_r, np.array([right.V_r])),
         ]
         for found, wanted in pairs:
-            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-20)
 
 
 @each_world

@@ -143,7 +143,3 @@ def test_certificates_and_learners_refuse_runs_of_another_objective(
     assert refusal.exit_code != 0
     assert key in refusal.stderr
     assert "Traceback" not in refusal.stderr
-    if set_name == "F":
-        explained = CliRunner().invoke(app, ["explain", str(run)])
-        assert explained.exit_code != 0
-        assert key in explained.stderr

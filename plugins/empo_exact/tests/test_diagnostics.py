@@ -113,7 +113,13 @@ RISING = (0.0, 0.01, 0.1, 1.0, 1e6)
 """Penalties of deviation."""
 
 
-@pytest.mark.parametrize("seed", range(100, 130))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(100, 125),
+        *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(300, 575)),
+    ],
+)
 def test_diagnostics_have_the_properties_of_their_definitions(seed: int) -> None:
     rng = random.Random(seed)
     table = shared_game(rng)
@@ -131,6 +137,9 @@ def test_diagnostics_have_the_properties_of_their_definitions(seed: int) -> None
     if measured is None:
         assert len(findings.humans) == 1
         return
+    alone = result.at_start().V_e
+    goals = [int(name.split()[1]) for name in measured.goals]
+    assert [*measured.coalitions[0].capability] == pytest.approx(alone[goals], rel=1e-12)
     for coalition in measured.coalitions:
         assert (np.array(coalition.best) >= np.array(coalition.capability) - 1e-12).all()
     assert sum(s.mass for s in measured.shares) == pytest.approx(measured.coalitions[-1].value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,24 @@ from empo_theory.bits import aggregate_power
 from empo_theory.parameters import CompleteTheory
 from empo_theory.reference import Reference
 
-FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 RATES = st.sampled_from([0.0, 0.0, 0.125, 0.9, 1.0])
+QUICK, ALL = 25, 300
+"""Random games of a property, in the quick suite and in the slow one."""
+
+
+def holds_for(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
+    """Turn a property into a test of it, for a few random games or for 300."""
+
+    def as_test(rule: Callable[..., None]) -> Callable[[int], None]:
+        @pytest.mark.parametrize("games", [QUICK, pytest.param(ALL, marks=pytest.mark.slow)])
+        def test(games: int) -> None:
+            chosen = settings(max_examples=games, suppress_health_check=[HealthCheck.too_slow])
+            chosen(given(**strategies)(rule))()
+
+        test.__name__ = rule.__name__
+        return test
+
+    return as_test
 
 
 def failing_table(table: Table) -> Table:
@@ -49,12 +65,11 @@ def failing_table(table: Table) -> Table:
     return Table(**{**vars(table), "outcomes": tuple(outcomes)})
 
 
-@pytest.mark.parametrize("acyclic", [False, True])
-@FEW
-@given(data=st.data())
-def test_fair_games_are_solved_to_twelve_digits(acyclic: bool, data: st.DataObject) -> None:
-    table, theory = data.draw(tables(acyclic=acyclic)), data.draw(fair_theories())
-    rate = data.draw(RATES) if "robot" in table.roles else 0.0
+@holds_for(table=tables(), theory=fair_theories(), rate=RATES, data=st.data())
+def test_fair_games_are_solved_to_twelve_digits(
+    table: Table, theory: CompleteTheory, rate: float, data: st.DataObject
+) -> None:
+    rate = rate if "robot" in table.roles else 0.0
     world = TableWorld(failing_table(table))
     counts = data.draw(st.sampled_from([None, world.spec.humans[:1]]))
     names = None if counts is None else [world.spec.agents[human].name for human in counts]
@@ -186,11 +201,7 @@ def solved(table: Table, theory: CompleteTheory, **more: Any) -> ExactResult:
     return solve(TableWorld(table), exact_params(theory, **more))
 
 
-COVERED = settings(max_examples=60)
-
-
-@COVERED
-@given(table=tables(), theory=fair_theories())
+@holds_for(table=tables(), theory=fair_theories())
 def test_norms_rise_with_their_order_and_moments_are_log_convex(
     table: Table, theory: CompleteTheory
 ) -> None:
@@ -200,8 +211,7 @@ def test_norms_rise_with_their_order_and_moments_are_log_convex(
     assert (np.diff(logs, 2) >= -1e-9 * np.abs(logs).max(initial=1.0)).all()
 
 
-@COVERED
-@given(table=tables(), theory=fair_theories())
+@holds_for(table=tables(), theory=fair_theories())
 def test_a_chance_of_failure_that_is_nearly_0_changes_nearly_nothing(
     table: Table, theory: CompleteTheory
 ) -> None:
@@ -222,13 +232,18 @@ def unit_durations(table: Table) -> Table:
     return Table(**{**vars(table), "outcomes": outcomes, "timed": False})
 
 
-@COVERED
-@given(table=tables(), gamma_h=st.sampled_from([1.0, 0.9, 0.5]), beta_h=st.sampled_from([1.0, 8.0]))
+@holds_for(
+    table=tables(),
+    gamma_h=st.sampled_from([1.0, 0.9, 0.5]),
+    beta_h=st.sampled_from([1.0, 8.0]),
+    zeta=st.sampled_from([1.0, 2.0]),
+)
 def test_in_goals_not_entered_presence_is_arrival_a_step_later(
-    table: Table, gamma_h: float, beta_h: float
+    table: Table, gamma_h: float, beta_h: float, zeta: float
 ) -> None:
     table = unit_durations(table)
-    usual = {"gamma_h": gamma_h, "gamma_r": 0.9}
+    # Robots that choose evenly are the same in both.
+    usual = {"gamma_h": gamma_h, "gamma_r": 0.9, "beta_r": 0.0, "zeta": zeta}
     presence = solved(table, CompleteTheory(counting="presence", beta_h=beta_h, **usual))
     arrival = solved(table, CompleteTheory(beta_h=gamma_h * beta_h, **usual))
     for time in range(table.horizon or 1):
@@ -241,10 +256,16 @@ def test_in_goals_not_entered_presence_is_arrival_a_step_later(
             assert one.pi_h == pytest.approx(other.pi_h, rel=1e-9, abs=1e-15)
             assert (one.V_m[~outside] == 1).all()
             assert (one.V_e[~outside] == 1).all()
+            assert one.V_e[outside] == pytest.approx(gamma_h * other.V_e[outside], rel=1e-12)
+            for human, x_h in one.X_h.items():
+                goals = list(presence.spec.goals_of(human))
+                weight = np.array([presence.spec.goals[goal].weight for goal in goals])
+                later = weight * (gamma_h * other.V_e[goals]) ** zeta
+                expected = np.where(outside[goals], later, weight).sum()
+                assert x_h == pytest.approx(expected, rel=1e-12)
 
 
-@COVERED
-@given(table=tables(), theory=fair_theories())
+@holds_for(table=tables(), theory=fair_theories())
 def test_no_human_is_below_0_bits_whose_goals_cover_all_states(
     table: Table, theory: CompleteTheory
 ) -> None:
@@ -255,8 +276,7 @@ def test_no_human_is_below_0_bits_whose_goals_cover_all_states(
         assert (powers >= 1.0).all()
 
 
-@COVERED
-@given(table=tables(acyclic=False), theory=fair_theories())
+@holds_for(table=tables(acyclic=False), theory=fair_theories())
 def test_a_human_who_can_attain_everything_changes_no_power_of_all(
     table: Table, theory: CompleteTheory
 ) -> None:
@@ -278,8 +298,7 @@ def test_a_human_who_can_attain_everything_changes_no_power_of_all(
     assert powers[1] == pytest.approx(powers[0], abs=1e-8)
 
 
-@COVERED
-@given(seed=st.integers(0, 10**6), gamma_h=st.sampled_from([1.0, 0.9]))
+@holds_for(seed=st.integers(0, 10**6), gamma_h=st.sampled_from([1.0, 0.9]))
 def test_an_action_more_takes_no_power_from_a_rational_human_by_itself(
     seed: int, gamma_h: float
 ) -> None:
@@ -293,10 +312,16 @@ def test_an_action_more_takes_no_power_from_a_rational_human_by_itself(
     assert aggregate_power(many.U_r, 1.0) >= aggregate_power(few.U_r, 1.0) - 1e-12
 
 
-@pytest.mark.parametrize(("beta_r", "rho"), [(3.0, 2), (0.5, 7), (2.0, 16)])
-def test_risk_only_sharpens_where_what_follows_is_certain(beta_r: float, rho: int) -> None:
+@holds_for(
+    seed=st.integers(0, 10**6),
+    beta_r=st.sampled_from([0.5, 2.0, 3.0]),
+    rho=st.sampled_from([2, 3, 7, 16]),
+)
+def test_risk_only_sharpens_where_what_follows_is_certain(
+    seed: int, beta_r: float, rho: int
+) -> None:
     shape = Shape(5, ("human", "robot"), (1, 3), 1, timed=False, masked=False)
-    table = random_table(shape, 3)
+    table = random_table(shape, seed)
     outcomes = tuple(
         {p: ((1.0, items[0][1], 1.0),) for p, items in found.items()} for found in table.outcomes
     )

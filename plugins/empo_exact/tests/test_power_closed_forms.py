@@ -221,6 +221,12 @@ def test_the_soft_minimum_holds_where_the_worst_is_all_but_impossible() -> None:
     assert least == pytest.approx(0.2 + 0.001 * math.log2(1e30), rel=1e-9)
 
 
+def test_the_soft_minimum_holds_where_chances_sum_to_a_little_more_than_1() -> None:
+    values, modelled = np.array([[[1.0], [0.0]]]), np.array([[1.0 + 2**-52, 0.0]])
+    least = soft_minimum(values, modelled, np.ones((1, 2), np.bool_), 0.001)[0, 0]
+    assert least == pytest.approx(1.0, rel=1e-9)  # The second has no chance, however free it is.
+
+
 def test_bad_requests_are_refused_where_they_are() -> None:
     result = solved(door())
     with pytest.raises(SolveError, match=r"reserve_states: .*'porch'"):

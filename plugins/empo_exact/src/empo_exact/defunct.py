@@ -75,7 +75,7 @@ def _restricted(graph: StateGraph, chosen: dict[int, int]) -> StateGraph:
         replace(agent, actions=(agent.actions[chosen[i]],)) if i in chosen else agent
         for i, agent in enumerate(spec.agents)
     )
-    joint = _joint_actions(spec, chosen)
+    joint = joint_actions(spec, chosen)
     begin = (
         graph.offsets[:-1].reshape(-1, spec.num_joint_actions)[:, joint].astype(np.int64).ravel()
     )
@@ -92,7 +92,7 @@ def _restricted(graph: StateGraph, chosen: dict[int, int]) -> StateGraph:
     )
 
 
-def _joint_actions(spec: WorldSpec, chosen: dict[int, int]) -> Int64[np.ndarray, " joint"]:
+def joint_actions(spec: WorldSpec, chosen: dict[int, int]) -> Int64[np.ndarray, " joint"]:
     """The joint actions in which some agents do what is chosen for them, ascending."""
     joint = np.arange(spec.num_joint_actions)
     is_kept = np.ones(len(joint), np.bool_)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, Shaped
 
 from empo_core.errors import SolveError, WorldError
 from empo_exact.chain import SolvedLoop, visits_over_time
+from empo_exact.failing_inspection import joined
 from empo_exact.game import Floats, Values
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.reach import Mask, advance_mask
 from empo_exact.solution import Solution, StatePolicies
-from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope, not_split
+from empo_theory.inspection import (
+    NO_FAILURES,
+    NOT_KEPT,
+    Inspection,
+    InspectionScope,
+    not_split,
+)
 from empo_theory.parameters import CompleteTheory
 
 Numbers = Int64[np.ndarray, " state"]
@@ -28,14 +35,12 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         theory: The parameters it was solved with.
         scope: Where to begin.
     """
-    if reason := _without_failures(solution):
-        raise SolveError(reason)
     times = _times(solution, scope.time)
     scope.kept_times(solution.horizon)  # Refuses times at which nobody acts.
     graph = solution.graph
     start = solution.start
     if scope.start is not None:
-        start = (np.arange(graph.num_states) == solution.index(scope.start)).astype(np.float64)
+        start = (np.arange(graph.num_states) == _first(solution, scope.start)).astype(np.float64)
     if solution.horizon is not None and start.nonzero()[0][-1] >= graph.within(scope.time):
         raise WorldError(f"{solution.spec.name!r} cannot be in that state after {scope.time} steps")
     chosen = _closure(
@@ -43,6 +48,25 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
     )
     if scope.max_bytes is not None and _nbytes(solution, scope, chosen) > scope.max_bytes:
         chosen = _most_visited(solution, start, scope, chosen, scope.max_bytes)
+    working = _inspection(solution, theory, times, chosen)
+    if solution.failed is None:
+        return replace(working, closed_loop=SolvedLoop(solution))
+    failed = _inspection(solution.failed, theory, times, chosen)
+    return joined(working, failed, 1.0 - solution.problem.working, graph.num_states)
+
+
+def _first(solution: Solution, start: Shaped[np.ndarray, "*word"]) -> int:
+    """The number of a state; where robots have failed, that of the same with working robots."""
+    states = solution.graph.num_states
+    has_failed = solution.failed is not None and not start.ndim and states <= start < 2 * states
+    return solution.index(start - states if has_failed else start)
+
+
+def _inspection(
+    solution: Solution, theory: CompleteTheory, times: list[int], chosen: Numbers
+) -> Inspection:
+    """What a solution knows of some states."""
+    graph = solution.graph
     offsets, items = transitions_of(graph, chosen)
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
@@ -65,7 +89,7 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         prob=graph.prob,
         duration=graph.duration,
         achieved=solution.problem.game.achieved[chosen][:, places] > 0,
-        first_time=scope.time,
+        first_time=times[0],
         v_r=values(lambda at, states: at.v_r[states]),
         v_e=values(lambda at, states: at.v_e[states[:, None], places]),
         v_m=values(lambda at, states: at.v_m[states[:, None], places]) if by_parameters else None,
@@ -73,23 +97,12 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         q_r=None if theory.rho == 1 else _robot_values(solution, times, chosen),
         norm=None if theory.rho == 1 else values(lambda at, states: at.norms[states, -1]),
         counts=None if counted.all() else tuple(counted.tolist()),
-        closed_loop=SolvedLoop(solution),
     )
 
 
 def opaque(theory: CompleteTheory, solution: Solution) -> str | None:
     """Why a run can have no page; None: it can."""
-    return _without_failures(solution) or not_split(theory)
-
-
-def _without_failures(solution: Solution) -> str | None:
-    """Why there is no inspection; None: there is one."""
-    if solution.failed is None:
-        return None
-    return (
-        "an explanation splits Q_r over steps, humans and goals, and has no states in which "
-        "robots have failed: solve with defunct.rate 0 for one"
-    )
+    return not_split(theory) or (None if solution.failed is None else NO_FAILURES)
 
 
 def nbytes(solution: Solution) -> int | None:

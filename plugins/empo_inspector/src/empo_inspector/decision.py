@@ -180,7 +180,8 @@ class OneStep:
     def end_value(self, time: int) -> Float[Tensor, " state"]:
         """V_r of all states if the episode is over there at a time."""
         if not self.counts_presence:
-            return torch.full((len(self._achieved),), self.theory.terminal_value).double()
+            count = len(self._achieved)
+            return torch.full((count,), self.theory.terminal_value, dtype=torch.float64)
         return self.end_weight(time) * self.end_reward
 
     def policies(self, states: Int[Tensor, " state"], time: int) -> Policies:

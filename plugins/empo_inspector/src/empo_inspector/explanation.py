@@ -53,7 +53,7 @@ class Explanation(NotebookReport):
     def report(self) -> RenderableType:
         """The state, the robots' policies, the parts of the difference, and sentences."""
         reasons = self.reasons
-        head = f"state {reasons.number} at time {reasons.time}"
+        head = f"state {reasons.state_name(reasons.number)} at time {reasons.time}"
         if reasons.steps_left is not None:
             head += f", {reasons.steps_left} steps left"
         head += self.initial and f", {self.initial}"

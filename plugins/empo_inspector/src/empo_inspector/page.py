@@ -32,6 +32,7 @@ from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
 from empo_inspector.why import Reasons
 from empo_theory.inspection import (
+    NO_FAILURES,
     PAGE_BYTES,
     InspectableResult,
     Inspection,
@@ -157,9 +158,11 @@ def container(
         reasons: Why the robots prefer an action at the start, if that is known.
 
     Raises:
-        ConfigError: if the robots are averse to risk, whose decisions the page cannot work out.
+        ConfigError: if the robots are averse to risk, whose decisions the page cannot work out, or
+            may fail.
     """
-    if reason := not_split(inspection.theory):
+    is_whole = inspection.first_failed is None
+    if reason := not_split(inspection.theory) or (None if is_whole else NO_FAILURES):
         raise ConfigError(f"a page cannot show this run: {reason}")
     start = start_of(inspection, scope)
     return pack(

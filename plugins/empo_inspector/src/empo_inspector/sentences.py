@@ -88,7 +88,7 @@ def _goal(reasons: Reasons, goal: int) -> str:
         first=fixed(first, decimals or 2),
         second=fixed(second, decimals or 2),
         when=say["then" if origin.step > 1 else "next"].format(step=origin.step),
-        state=origin.state,
+        state=reasons.state_name(origin.state),
     )
 
 

@@ -53,6 +53,8 @@ def by_places(inspection: Inspection, world: WorldModel, places: str, time: int)
         ConfigError: if the description cannot be read, or fits no state or several.
     """
     fits = ~np.isnan(inspection.v_r[check_time(inspection, time)])
+    if inspection.first_failed is not None:  # Robots work, unless a number says otherwise.
+        fits &= inspection.number < inspection.first_failed
     if world.positions(torch.from_numpy(inspection.rows[:1])) is None:
         fits &= _named(inspection, world, places.strip())
     else:

@@ -79,6 +79,7 @@ class Reasons:
         bellman_remainder: That minus what equation (9) makes of the values one step later.
         norm: Norm of order ``theory.rho`` of the robots' cost in the state.
         costs: Costs of what follows the first action and the second; None where Q_r is a sum.
+        first_failed: As in ``Inspection``.
     """
 
     spec: WorldSpec
@@ -100,6 +101,13 @@ class Reasons:
     bellman_remainder: float
     norm: float
     costs: Costs | None
+    first_failed: int | None
+
+    def state_name(self, number: int) -> str:
+        """The number of a state, and that robots have failed there, if they have."""
+        if self.first_failed is None or number < self.first_failed:
+            return f"{number}"
+        return f"{number} (robots have failed)"
 
     @property
     def remainder(self) -> float:
@@ -193,6 +201,7 @@ def find_reasons(
         bellman_remainder=float(step.bellman_remainder(here, time, policies)[0]),
         norm=-v_r if norms is None else float(norms[at][state]),
         costs=costs_after,
+        first_failed=inspection.first_failed,
     )
 
 

@@ -152,6 +152,9 @@ class Inspection:
         rows: State rows [state word].
         number: What the run calls each state [state].
         total: How many states the run has, kept here or not; None where nobody counted them.
+        first_failed: Numbers from this one on are of states in which robots have failed for good,
+            each as much above the number of the same state with working robots; None where robots
+            do not fail.
         offsets: Start of each pair's transitions [pair + 1].
         successor: State reached, or ``NOT_KEPT`` [transition].
         code: Position of the transition's probability and duration in the next two
@@ -201,6 +204,7 @@ class Inspection:
     right: RightValues | None = None
     power: PowerFindings | None = None
     closed_loop: ClosedLoop | None = None
+    first_failed: int | None = None
 
     @property
     def num_states(self) -> int:
@@ -234,6 +238,13 @@ class Inspection:
         right_r[time[fits], place[fits]] = v_r[fits]
         right_e[time[fits], place[fits]] = v_e[fits]
         return replace(self, right=RightValues(v_r=right_r, v_e=right_e))
+
+
+NO_FAILURES = (
+    "it has no states in which robots have failed: solve with defunct.rate 0 for one, or see empo "
+    "explain"
+)
+"""Why robots that may fail have no page."""
 
 
 def not_split(theory: CompleteTheory) -> str | None:

@@ -126,8 +126,10 @@ def soft_minimum(
         logits = np.log(chances)[:, :, None] - scaled
         largest = logits.max(1, keepdims=True)
         log_mean = (largest + np.log(np.exp(logits - largest).sum(1, keepdims=True)))[:, 0]
-        # The logarithm of about 1 has the digits of the difference from 1.
-        near_one = np.log1p(np.einsum("sjc,sj->sc", np.expm1(-scaled), chances))
+        # The logarithm of about 1 has the digits of the difference from 1, which rounding may take
+        # beyond -1 where it is not needed.
+        difference = np.einsum("sjc,sj->sc", np.expm1(-scaled), chances)
+        near_one = np.log1p(np.maximum(difference, -1.0))
     log_mean = np.where(log_mean > -0.5, near_one, log_mean)
     gain: Float64[np.ndarray, "state column"] = lowest - penalty / math.log(2) * log_mean
     return gain
