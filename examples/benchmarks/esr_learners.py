@@ -20,6 +20,7 @@ from esr_settings import Learning, Settings
 from simulator import (
     MOVES,
     STAY,
+    Episodes,
     Robot,
     holds_box,
     human_choice,
@@ -57,11 +58,17 @@ class Trunk(nn.Module):
         self.hidden = nn.Linear(32 * size**2 + actions, 100)
         self.output = nn.Linear(100, outputs)
 
-    def forward(self, board: Tensor, actions: Tensor | None = None) -> Tensor:
-        """Outputs of each board [board, output]."""
-        read = self.picture(board).flatten(1)
-        read = read if actions is None else torch.cat([read, actions], 1)
-        return self.output(functional.relu(self.hidden(read)))
+    def forward(self, board: Tensor) -> Tensor:
+        """Outputs of each board, which come without actions [board, output]."""
+        return self.outputs_of(self.read(board))
+
+    def read(self, board: Tensor) -> Tensor:
+        """What the convolutions make of each board [board, number]."""
+        return self.picture(board).flatten(1)
+
+    def outputs_of(self, numbers: Tensor) -> Tensor:
+        """Outputs from what was read of boards, and from actions behind it [board, output]."""
+        return self.output(functional.relu(self.hidden(numbers)))
 
 
 class SoftQ:
@@ -118,10 +125,11 @@ class SoftQ:
 class Contrast:
     """Features of steps and of futures whose inner products tell which belong together."""
 
-    def __init__(self, size: int, settings: Learning, features: int = 32) -> None:
-        self._robot_actions, self._scale = size**2 * STAY + 1, features
-        self._step = Trunk(size, features, self._robot_actions + HUMAN_ACTIONS + 1)
-        self._future = Trunk(size, features)
+    def __init__(self, size: int, settings: Learning) -> None:
+        self._robot_actions, self._features = size**2 * STAY + 1, settings.features
+        self._unit = settings.features if settings.reward_unit == "logit" else 1
+        self._step = Trunk(size, settings.features, self._robot_actions + HUMAN_ACTIONS + 1)
+        self._future = Trunk(size, settings.features)
         weights = [*self._step.parameters(), *self._future.parameters()]
         self._optimiser = torch.optim.Adam(weights, settings.feature_lr)
 
@@ -132,17 +140,20 @@ class Contrast:
         own = functional.one_hot(robot_action, self._robot_actions).float()
         told = torch.stack([human_action, torch.full_like(human_action, UNKNOWN)])
         human = functional.one_hot(told, HUMAN_ACTIONS + 1).float()
-        with_human, without = (self._step(board, torch.cat([own, action], 1)) for action in human)
+        read = self._step.read(board)  # The same whether the human's action is told or not.
+        with_human, without = (
+            self._step.outputs_of(torch.cat([read, own, action], 1)) for action in human
+        )
         reached = self._future(future)
         loss = self._loss(with_human, reached) + self._loss(without, reached)
         self._optimiser.zero_grad()
         loss.backward()
         self._optimiser.step()
-        return ((with_human - without) * reached).sum(1).detach()
+        return ((with_human - without) * reached).sum(1).detach() / self._unit
 
     def _loss(self, step: Tensor, future: Tensor) -> Tensor:
         """InfoNCE in both directions: which future follows the step, which step led there."""
-        scores, own = step @ future.T / self._scale, torch.arange(len(step))
+        scores, own = step @ future.T / self._features, torch.arange(len(step))
         return functional.cross_entropy(scores, own) + functional.cross_entropy(scores.T, own)
 
 
@@ -176,10 +187,16 @@ class Course:
         return robot
 
     def _collected(self, robot: SoftQ, rng: np.random.Generator) -> Batch:
-        """Episodes with the benchmark's human, from all corners."""
+        """Episodes with the benchmark's human, from all starts and corners."""
         settings, count = self.settings, self.learning.environments
         seeds = rng.integers(2**62, size=count)
-        begun = started(settings.start, None, settings.size, self.boxes, settings.steps, seeds)
+        kinds = zip(settings.starts, np.array_split(seeds, len(settings.starts)), strict=True)
+        parts = [
+            started(start, None, settings.size, self.boxes, settings.steps, part)
+            for start, part in kinds
+        ]
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        begun = Episodes(*map(np.concatenate, fields))
         human, grid = begun.human, begun.boxes
         played: list[tuple[np.ndarray, ...]] = []
         for step in range(settings.steps):

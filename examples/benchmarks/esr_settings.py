@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from empo_benchmarks.blocks.params import GoalInferenceParams
 from empo_core import Config
+from empo_core.config import HumanPriorRef
 
+Start = Literal["corner", "corner_hard", "center", "random"]
 HERE = Path(__file__).parent
 SETTINGS = HERE / "esr_blocks.yaml"
 LEARNED = HERE / "esr_learned.yaml"
@@ -36,13 +39,28 @@ class Ave(Config):
     sweeps: int
 
 
+class GoalList(Config):
+    """The goals that an inferring robot holds possible: so many, with the human's or without."""
+
+    goals: int
+    has_true: bool
+
+
+class Inferring(Config):
+    """Robots that infer the goal: all models of the human times all lists of goals."""
+
+    humans: dict[str, HumanPriorRef]
+    lists: list[GoalList]
+    params: GoalInferenceParams
+
+
 class Settings(Config):
     """The file of settings."""
 
     size: int
     steps: int
     boxes: list[int]
-    start: str
+    start: Start | list[Start]
     episodes: int
     seed: int
     quick: Quick
@@ -51,6 +69,12 @@ class Settings(Config):
     primary: str
     robots: list[str]
     ave: Ave
+    inferring: Inferring | None = None
+
+    @property
+    def starts(self) -> list[Start]:
+        """All kinds of starts."""
+        return self.start if isinstance(self.start, list) else [self.start]
 
 
 class Learning(Config):
@@ -67,6 +91,8 @@ class Learning(Config):
     rollouts: int
     rollout_steps: int
     variance_floor: float
+    features: int = 32
+    reward_unit: Literal["product", "logit"] = "product"
 
 
 class EmpoLearned(Config):
