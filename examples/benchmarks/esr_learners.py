@@ -125,11 +125,11 @@ class SoftQ:
 class Contrast:
     """Features of steps and of futures whose inner products tell which belong together."""
 
-    def __init__(self, size: int, settings: Learning) -> None:
-        self._robot_actions, self._features = size**2 * STAY + 1, settings.features
-        self._unit = settings.features if settings.reward_unit == "logit" else 1
-        self._step = Trunk(size, settings.features, self._robot_actions + HUMAN_ACTIONS + 1)
-        self._future = Trunk(size, settings.features)
+    def __init__(self, size: int, settings: Learning, features: int = 32) -> None:
+        self._robot_actions, self._scale = size**2 * STAY + 1, features
+        self._unit = features if settings.reward_unit == "logit" else 1
+        self._step = Trunk(size, features, self._robot_actions + HUMAN_ACTIONS + 1)
+        self._future = Trunk(size, features)
         weights = [*self._step.parameters(), *self._future.parameters()]
         self._optimiser = torch.optim.Adam(weights, settings.feature_lr)
 
@@ -153,7 +153,7 @@ class Contrast:
 
     def _loss(self, step: Tensor, future: Tensor) -> Tensor:
         """InfoNCE in both directions: which future follows the step, which step led there."""
-        scores, own = step @ future.T / self._features, torch.arange(len(step))
+        scores, own = step @ future.T / self._scale, torch.arange(len(step))
         return functional.cross_entropy(scores, own) + functional.cross_entropy(scores.T, own)
 
 
@@ -162,7 +162,7 @@ class Course:
     """What a robot learns, and from what.
 
     Attributes:
-        kind: AvE, AvE clipped or contrastive.
+        kind: AvE, AvE clipped, or a contrastive one, which has a number of features.
         settings: Of the benchmark.
         boxes: Number of boxes.
         learning: How it learns.
@@ -178,7 +178,8 @@ class Course:
         torch.manual_seed(seed)
         learning, size, length = self.learning, self.settings.size, self.settings.steps
         rng, robot = np.random.default_rng(seed), SoftQ(size, learning)
-        contrast = Contrast(size, learning) if self.kind == "contrastive" else None
+        features = learning.features.get(self.kind)
+        contrast = None if features is None else Contrast(size, learning, features)
         kept: deque[Batch] = deque(maxlen=learning.kept_batches)
         for _ in range(steps // (learning.environments * length)):
             kept.append(self._collected(robot, rng))
@@ -213,7 +214,7 @@ class Course:
 
     def _reward(self, human: np.ndarray, boxes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Reward of coming to be in a state, where features do not give it [episode]."""
-        if self.kind == "contrastive":
+        if self.kind in self.learning.features:
             return np.zeros(len(human))
         return variance(human, boxes, self.learning, rng, is_clipped=self.kind == "AvE clipped")
 

@@ -91,8 +91,10 @@ class Learning(Config):
     rollouts: int
     rollout_steps: int
     variance_floor: float
-    features: int = 32
+    features: dict[str, int] = {"contrastive": 32}
+    """Sizes of the features of robots that are contrastive, by name."""
     reward_unit: Literal["product", "logit"] = "product"
+    """The inner product of features, or that divided by their number, as in the loss."""
 
 
 class EmpoLearned(Config):
