@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from empo_benchmarks.blocks.params import GoalInferenceParams
 from empo_core import Config
 from empo_core.config import HumanPriorRef
@@ -91,7 +93,7 @@ class Learning(Config):
     rollouts: int
     rollout_steps: int
     variance_floor: float
-    features: dict[str, int] = {"contrastive": 32}
+    features: dict[str, int] = Field(default_factory=lambda: {"contrastive": 32})
     """Sizes of the features of robots that are contrastive, by name."""
     reward_unit: Literal["product", "logit"] = "product"
     """The inner product of features, or that divided by their number, as in the loss."""
