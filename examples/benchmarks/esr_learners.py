@@ -182,12 +182,12 @@ class Course:
         contrast = None if features is None else Contrast(size, learning, features)
         kept: deque[Batch] = deque(maxlen=learning.kept_batches)
         for _ in range(steps // (learning.environments * length)):
-            kept.append(self._collected(robot, rng))
+            kept.append(self.collected(robot, rng))
             for _ in range(length):
                 _update(kept, robot, contrast, learning, rng)
         return robot
 
-    def _collected(self, robot: SoftQ, rng: np.random.Generator) -> Batch:
+    def collected(self, robot: SoftQ, rng: np.random.Generator) -> Batch:
         """Episodes with the benchmark's human, from all starts and corners."""
         settings, count = self.settings, self.learning.environments
         seeds = rng.integers(2**62, size=count)
