@@ -105,14 +105,18 @@ class GoalInference:
         """Discounted steps in the goal after each action, on average over the belief."""
         weighted = self._chances(states) * belief[:, None, :]
         payoff = self._payoff[self._successors(states)]
-        return np.einsum("sag,srag->sr", weighted, payoff)
+        values: Float64[np.ndarray, "item robot_action"]
+        values = np.einsum("sag,srag->sr", weighted, payoff)
+        return values
 
     def actions(
         self, belief: Belief, states: Int[Tensor, "item word"]
     ) -> Int64[np.ndarray, " item"]:
         """The best action of the robot; of equally good ones the first, which is ``still``."""
         values = self.action_values(belief, states)
-        return (values >= values.max(1, keepdims=True) - TIE).argmax(1)
+        first: Int64[np.ndarray, " item"]
+        first = (values >= values.max(1, keepdims=True) - TIE).argmax(1)
+        return first
 
     def _solve(
         self,
