@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from empo_benchmarks.blocks.params import GoalInferenceParams
 from empo_core import Config
@@ -44,7 +44,7 @@ class Ave(Config):
 class GoalList(Config):
     """The goals that an inferring robot holds possible: so many, with the human's or without."""
 
-    goals: int
+    goals: int = Field(ge=1)
     has_true: bool
 
 
@@ -72,6 +72,17 @@ class Settings(Config):
     robots: list[str]
     ave: Ave
     inferring: Inferring | None = None
+
+    @model_validator(mode="after")
+    def _lists_fit(self) -> Settings:
+        for at, goals in enumerate(self.inferring.lists if self.inferring else []):
+            others = self.size**2 - 1
+            if goals.goals - goals.has_true > others:
+                raise ValueError(
+                    f"inferring.lists[{at}]: {goals.goals} goals are too many; beside the true one "
+                    f"there are {others}"
+                )
+        return self
 
     @property
     def starts(self) -> list[Start]:

@@ -27,7 +27,8 @@ from esr_settings import LEARNED, GoalList, LearnedSettings, Settings  # noqa: E
 
 from empo_benchmarks.blocks.params import BlocksParams  # noqa: E402
 from empo_benchmarks.blocks.world import load_world  # noqa: E402
-from empo_core.config.files import read_yaml, validate_document  # noqa: E402
+from empo_core.config.files import parse_yaml, read_yaml, validate_document  # noqa: E402
+from empo_core.errors import ConfigError  # noqa: E402
 
 SMALL = {
     "size: 5": "size: 3",
@@ -165,6 +166,12 @@ def test_lists_of_goals_have_the_true_one_or_not() -> None:
         # The others are drawn evenly: 2 or 3 of 8, in 400 episodes each.
         others = listed.sum(0) - 50 * has_true
         assert np.abs(others / 400 - (3 - has_true) / 8).max() < 0.1
+
+
+def test_longer_lists_than_there_are_goals_are_refused() -> None:
+    document = NEIGHBOURS.read_text().replace("goals: 24, has", "goals: 25, has")
+    with pytest.raises(ConfigError, match=r"inferring\.lists\[1\]: 25 goals"):
+        validate_document(Settings, parse_yaml(document, name="lists.yaml"))
 
 
 def test_a_robot_that_infers_begins_each_time_anew() -> None:

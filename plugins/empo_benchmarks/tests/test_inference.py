@@ -27,7 +27,7 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld
 
-HALF = GoalInferenceParams(discount=0.5, tolerance=1e-5)
+HALF = GoalInferenceParams(discount=0.5)
 
 
 def world_of(**params: Any) -> BlocksWorld:
@@ -198,6 +198,17 @@ def test_a_robot_that_can_do_no_more_is_still() -> None:
     robot = inference_of(2, noise=0.2)
     crushed, arrived = [4, 4, 8], [0, 1, 3]
     assert robot.actions(np.repeat(belief_in(0), 2, 0), rows(crushed, arrived)).tolist() == [0, 0]
+
+
+def test_humans_who_depend_on_the_steps_left_are_refused() -> None:
+    class Hurried:
+        is_stationary = False
+
+        def policy(self, states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
+            raise AssertionError("nobody asks")
+
+    with pytest.raises(ConfigError, match="Hurried"):
+        GoalInference(HALF, world_of(), Hurried())
 
 
 def test_too_many_states_for_tables_are_refused() -> None:

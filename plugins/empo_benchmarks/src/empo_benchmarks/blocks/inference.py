@@ -18,11 +18,13 @@ from empo_benchmarks.blocks.inference_kernel import sweep
 from empo_benchmarks.blocks.params import GoalInferenceParams
 from empo_benchmarks.blocks.ranks import Ranks
 from empo_benchmarks.blocks.world import BlocksWorld
-from empo_core.errors import WorldError
+from empo_core.errors import ConfigError, WorldError
 from empo_core.protocols import HumanPrior
 
 STATES_AT_ONCE = 4096
-TIE = 1e-4
+PRECISION = 1e-6
+"""Largest change of a value in the last sweep, as a share of the largest possible value."""
+TIE = 1e-3
 """Values that differ by less are equal, in steps: rounding must not choose between actions."""
 
 Belief = Float64[np.ndarray, "item goal"]
@@ -45,13 +47,20 @@ class GoalInference:
         """Solve the world for each goal.
 
         Args:
-            params: Discount and precision.
+            params: The discount.
             world: The world; its horizon has no effect.
-            prior: How a human with each goal acts.
+            prior: How a human with each goal acts, whatever the number of steps left.
 
         Raises:
+            ConfigError: if the prior does not say that it is the same at all times.
             WorldError: if states and actions are too many for the tables.
         """
+        if not getattr(prior, "is_stationary", False):
+            raise ConfigError(
+                f"inferring goals needs a human_prior that is the same at all times; "
+                f"{type(prior).__name__} depends on the steps left; take greedy-distance or "
+                "softmax-distance"
+            )
         self._world, self._discount = world, params.discount
         self._ranks = Ranks(world.board.cells, world.board.boxes)
         self._robots = world.spec.num_robot_actions
@@ -70,7 +79,7 @@ class GoalInference:
             chance[part] = self._chances(torch.from_numpy(rows))
             after[part] = self._successors(torch.from_numpy(rows))
         self.values = np.zeros((count, world.board.cells), np.float32)
-        self._solve(chance, after, params.tolerance)
+        self._solve(chance, after)
 
     def updated(
         self,
@@ -122,11 +131,10 @@ class GoalInference:
         self,
         chance: Float32[np.ndarray, "state human_action goal"],
         after: Int32[np.ndarray, "state robot_action human_action"],
-        tolerance: float,
     ) -> None:
         """V(s, g) = max_r sum_h pi(h | s, g) u(s', g), with u(s, g) = [s in g] + discount V(s, g).
 
-        In ``_payoff`` is u. Values rise from 0 and stop where what is still to come is small.
+        In ``_payoff`` is u. Values rise from what a human gets that is in its goal.
         """
         cells, discount = self._world.board.cells, self._discount
         in_goal = np.repeat(np.eye(cells, dtype=np.float32), len(after) // cells, 0)
@@ -137,8 +145,7 @@ class GoalInference:
             former[:] = self.values
             self._payoff = in_goal + np.float32(discount) * former
             sweep(chance, after, self._payoff, expected, self.values)
-            change = float(np.abs(self.values - former).max())
-            if change * discount <= tolerance * (1 - discount):
+            if np.abs(self.values - former).max() <= PRECISION / (1 - discount):
                 break
         self._payoff = in_goal + np.float32(discount) * self.values
 

@@ -106,9 +106,6 @@ class GoalInferenceParams(Config):
     discount: float = Field(
         0.95, ge=0, lt=1, description="Discount per step of the steps that the human is in a goal."
     )
-    tolerance: float = Field(
-        1e-3, gt=0, description="Largest error of values, in steps that the human is in its goal."
-    )
 
 
 def _check_cells(start: ExplicitStart, size: int, boxes: int) -> None:
