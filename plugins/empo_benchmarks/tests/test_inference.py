@@ -200,6 +200,19 @@ def test_a_robot_that_can_do_no_more_is_still() -> None:
     assert robot.actions(np.repeat(belief_in(0), 2, 0), rows(crushed, arrived)).tolist() == [0, 0]
 
 
+def test_the_robot_is_still_where_other_actions_are_no_better_within_its_precision() -> None:
+    world = world_of(size=4, boxes=1)
+    robot = GoalInference(
+        GoalInferenceParams(), world, GreedyDistance(GreedyDistanceParams(), world)
+    )
+    states = torch.from_numpy(Ranks(16, 1).unrank(np.arange(256)))
+    belief = np.full((len(states), 16), 1 / 16)
+    values = robot.action_values(belief, states)
+    behind = values.max(1) - values[:, 0]
+    assert ((behind > 0) & (behind < 1e-3)).sum() > 5
+    assert np.array_equal(robot.actions(belief, states) == 0, behind <= 1e-3)
+
+
 def test_humans_who_depend_on_the_steps_left_are_refused() -> None:
     class Hurried:
         is_stationary = False

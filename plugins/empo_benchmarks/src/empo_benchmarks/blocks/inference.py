@@ -25,7 +25,10 @@ STATES_AT_ONCE = 4096
 PRECISION = 1e-6
 """Largest change of a value in the last sweep, as a share of the largest possible value."""
 TIE = 1e-3
-"""Values that differ by less are equal, in steps: rounding must not choose between actions."""
+"""Values that differ by less count as equal, in steps.
+
+Value iteration leaves 0.0004 steps open with discount 0.95, by which no action must be chosen.
+"""
 
 Belief = Float64[np.ndarray, "item goal"]
 

@@ -77,7 +77,6 @@ def walking_distances(
     """Steps from each cell to each goal around boxes; as many as there are cells for no way."""
     items, cells = has_box.shape
     distance = np.where(np.eye(cells, dtype=bool), 0, np.full((items, cells, cells), cells))
-    distance[has_box[:, None].repeat(cells, 1)] = cells
     item = np.arange(items)[:, None]
     while True:
         shorter = distance
