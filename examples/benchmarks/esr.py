@@ -1,6 +1,7 @@
 """The obstacle gridworld benchmark: robots that help a human whose goal they cannot see.
 
-Run ``python examples/benchmarks/esr.py [OUT] [--boxes 2 3] [--learned] [--only TEXT] [--quick]``.
+Run ``python examples/benchmarks/esr.py [OUT] [--boxes 2 3] [--learned] [--only TEXT] [--quick]
+[--settings FILE]``; ``esr_neighbours.yaml`` has all starts, and robots that infer the goal.
 Robots are scored by a simulator that was written from the rules alone and shares no code with the
 world that EMPO solves. Results are kept in OUT (default: ``esr``) as they come, so that an
 interrupted run goes on where it was; then there are ``table.csv`` and ``table.png``. ``--learned``
@@ -37,11 +38,17 @@ import esr_learners  # noqa: E402
 import esr_robots  # noqa: E402
 from esr_ave import best_actions  # noqa: E402
 from esr_scores import Estimate, csv_text, mean, paired_difference, share  # noqa: E402
-from esr_settings import LEARNED, SETTINGS, LearnedSettings, Settings  # noqa: E402
+from esr_settings import LEARNED, SETTINGS, GoalList, LearnedSettings, Settings  # noqa: E402
 from kept_runs import file_digest, run_file  # noqa: E402
 from simulator import Episodes, Robot, Scores, played, started  # noqa: E402
 
 CORNERS = 4
+TOO_WEAK = (
+    "our contrastive robots are too weak to be a comparison: a reproduction of the published code "
+    "(issue 3 of vivekmyers/empowerment_successor_representations, 20 seeds) has rewards of 18.9 "
+    "and 20.5"
+)
+"""Stands under tables with contrastive robots."""
 LEARNED_FROM = " learned, seed "
 """Stands between a robot that learns and its seed."""
 
@@ -51,6 +58,7 @@ class Row:
     """A robot's line in the table."""
 
     boxes: int
+    start: str
     robot: str
     success: Estimate
     reward: Estimate
@@ -92,16 +100,17 @@ class Contest:
         out: Path,
         learned: LearnedSettings | None = None,
     ) -> Contest:
-        """Episodes of all corners, each drawn from a seed of its own."""
+        """Episodes of all starts and corners, each of a start drawn from a seed of its own."""
         seeds = settings.seed + np.arange(CORNERS * episodes)
         parts = [
-            started(settings.start, corner, settings.size, boxes, settings.steps, part)
+            started(start, corner, settings.size, boxes, settings.steps, part)
+            for start in settings.starts
             for corner, part in enumerate(np.split(seeds, CORNERS))
         ]
         fields = zip(*(vars(part).values() for part in parts), strict=True)
         chance = [np.random.default_rng([seed, 2]).random(settings.steps) for seed in seeds]
         drawn = Episodes(*map(np.concatenate, fields))
-        return cls(settings, learned, boxes, drawn, np.stack(chance), out)
+        return cls(settings, learned, boxes, drawn, np.stack(chance * len(settings.starts)), out)
 
     def robots(self) -> Iterator[str]:
         """Names of all robots."""
@@ -109,10 +118,22 @@ class Contest:
         empo = self.settings.empo
         for humans in empo.humans:
             yield from (f"EMPO {humans}, beta_r {beta:g}" for beta in empo.beta_r)
+        yield from self.inferring()
         if self.learned is not None:
             values = [f"EMPO {name}" for name in self.learned.empo.values]
             for name in (*self.learned.env_steps, *values):
                 yield from (f"{name}{LEARNED_FROM}{seed}" for seed in self.learned.seeds)
+
+    def inferring(self) -> dict[str, tuple[str, GoalList]]:
+        """The human's model and the goals of each robot that infers, by the robot's name."""
+        settings, cells = self.settings.inferring, self.settings.size**2
+        if settings is None:
+            return {}
+        return {
+            f"infers {human}, {list_name(goals, cells)}": (human, goals)
+            for human in settings.humans
+            for goals in settings.lists
+        }
 
     def score(self, name: str) -> Score:
         """Scores of a robot, and the processor seconds that it took to make it."""
@@ -138,6 +159,16 @@ class Contest:
             world = load_world(BlocksParams(size=size, boxes=self.boxes))
             ave = settings.ave.model_dump()
             return esr_robots.greedy(best_actions(world, name.split()[1], **ave), world)
+        if name in (inferring := self.inferring()):
+            assert settings.inferring is not None
+            human, goals = inferring[name]
+            inference = esr_robots.inference(
+                settings.inferring.humans[human], settings.inferring.params, size, self.boxes
+            )
+            seeds = [settings.seed, 3]
+            chance = np.random.default_rng(seeds).random((len(self.episodes.goal), size**2))
+            listed = esr_robots.goal_lists(goals, self.episodes.goal, chance)
+            return esr_robots.Inferring(inference, listed)
         humans, _, beta_r = name.removeprefix("EMPO ").partition(", beta_r ")
         theory = {**settings.empo.theory, "beta_r": float(beta_r)}
         result = esr_robots.solved(
@@ -165,6 +196,13 @@ class Contest:
     def slug(self, name: str) -> str:
         """Name of a robot's files."""
         return f"{self.boxes}_boxes_{name}".lower().replace(",", "").replace(" ", "_")
+
+
+def list_name(goals: GoalList, cells: int) -> str:
+    """Such as ``all goals`` or ``5 wrong goals``."""
+    if goals.goals == cells:
+        return "all goals"
+    return f"{goals.goals} goals" if goals.has_true else f"{goals.goals} wrong goals"
 
 
 def scores(contest: Contest, names: list[str], digests: list[str]) -> dict[str, Score]:
@@ -199,14 +237,20 @@ def scores(contest: Contest, names: list[str], digests: list[str]) -> dict[str, 
 
 
 def rows(contest: Contest, found: dict[str, Score]) -> Iterator[Row]:
-    """The lines of the table."""
+    """The lines of the table, start by start."""
     settings = contest.settings
-    primary = found[settings.primary].scores
-    for name, score in found.items():
-        scored = score.scores
+    size = len(contest.episodes.goal) // len(settings.starts)
+    pairs = [
+        (at, name, score) for at in range(len(settings.starts)) for name, score in found.items()
+    ]
+    for at, name, score in pairs:
+        part = slice(at * size, (at + 1) * size)
+        scored = Scores(*(values[part] for values in vars(score.scores).values()))
+        primary = found[settings.primary].scores.reward[part]
         succeeds = scored.reward > 0
         yield Row(
             boxes=contest.boxes,
+            start=settings.starts[at],
             robot=name,
             success=share(succeeds),
             reward=mean(scored.reward),
@@ -215,7 +259,7 @@ def rows(contest: Contest, found: dict[str, Score]) -> Iterator[Row]:
             failures=int((~succeeds).sum()),
             failures_with_box_on_goal=int((~succeeds & scored.is_box_on_goal).sum()),
             behind_primary=paired_difference(
-                primary.reward, scored.reward, settings.bootstrap, settings.seed
+                primary, scored.reward, settings.bootstrap, settings.seed
             ),
             cpu_seconds=score.cpu_seconds,
             env_steps=score.env_steps,
@@ -226,11 +270,11 @@ def show(table: list[Row], footer: str) -> None:
     """Print the table."""
     shown = Table(title="Obstacle gridworld", caption=footer)
     scored = ("success", "reward", "crushed", "arrival", "failures", "primary ahead by")
-    for column in ("boxes", "robot", *scored, "CPU s", "steps"):
-        shown.add_column(column, justify="left" if column == "robot" else "right")
+    for column in ("boxes", "start", "robot", *scored, "CPU s", "steps"):
+        shown.add_column(column, justify="left" if column in ("start", "robot") else "right")
     for row in table:
         shown.add_row(
-            str(row.boxes), row.robot, row.success.shown(3), row.reward.shown(2),
+            str(row.boxes), row.start, row.robot, row.success.shown(3), row.reward.shown(2),
             row.crushed.shown(3), f"{row.arrival:.1f}",
             f"{row.failures} ({row.failures_with_box_on_goal} box on goal)",
             row.behind_primary.shown(2), f"{row.cpu_seconds:.1f}",
@@ -242,18 +286,23 @@ def show(table: list[Row], footer: str) -> None:
 def write(table: list[Row], out: Path, footer: str) -> None:
     """``table.csv``, and ``table`` as PNG, SVG and PDF."""
     write_file(out / "table.csv", f"{csv_text(table)}# {footer}\n")
-    counts = list(dict.fromkeys(row.boxes for row in table))
+    groups = list(dict.fromkeys((row.boxes, row.start) for row in table))
     figure, axes = new_figure(columns=3, width=13, height=5)
     for axis, key, label in zip(
         axes, ("success", "reward", "crushed"), ("success", "mean reward", "crushed"), strict=True
     ):
-        for at, boxes in enumerate(counts):
-            mine = [row for row in table if row.boxes == boxes]
+        for at, (boxes, start) in enumerate(groups):
+            mine = [row for row in table if (row.boxes, row.start) == (boxes, start)]
             found: list[Estimate] = [getattr(row, key) for row in mine]
             values = np.array([each.value for each in found])
             bars = [values - [e.low for e in found], [e.high for e in found] - values]
-            heights = np.arange(len(mine)) + 0.2 * at
-            axis.errorbar(values, heights, xerr=bars, fmt="os^D"[at % 4], label=f"{boxes} boxes")
+            heights = np.arange(len(mine)) + 0.8 / max(4, len(groups)) * at
+            name = (
+                f"{boxes} boxes"
+                if len({start for _, start in groups}) == 1
+                else (f"{boxes} boxes, {start}")
+            )
+            axis.errorbar(values, heights, xerr=bars, fmt="os^Dv<>*P"[at % 9], label=name)
         axis.set_yticks(range(len(mine)), [row.robot for row in mine] if axis is axes[0] else [])
         axis.invert_yaxis()
         axis.set_xlabel(label)
@@ -305,8 +354,9 @@ def main() -> None:
         contest = Contest.of(settings, boxes, size.episodes, given.out, learned)
         names = [n for n in contest.robots() if n == settings.primary or given.only in n]
         table += rows(contest, scores(contest, names, digests))
-    number = CORNERS * size.episodes
-    footer = f"{number} episodes each; 95 % intervals; {footer} {digests[-1]}"
+    footer = f"{CORNERS * size.episodes} episodes each; 95 % intervals; {footer} {digests[-1]}"
+    if any(row.robot.startswith("contrastive") for row in table):
+        footer += f"; {TOO_WEAK}"
     show(table, footer)
     write(table, given.out, footer)
     print(f"Wrote {given.out / 'table.csv'}")

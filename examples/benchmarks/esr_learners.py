@@ -20,6 +20,7 @@ from esr_settings import Learning, Settings
 from simulator import (
     MOVES,
     STAY,
+    Episodes,
     Robot,
     holds_box,
     human_choice,
@@ -57,11 +58,17 @@ class Trunk(nn.Module):
         self.hidden = nn.Linear(32 * size**2 + actions, 100)
         self.output = nn.Linear(100, outputs)
 
-    def forward(self, board: Tensor, actions: Tensor | None = None) -> Tensor:
-        """Outputs of each board [board, output]."""
-        read = self.picture(board).flatten(1)
-        read = read if actions is None else torch.cat([read, actions], 1)
-        return self.output(functional.relu(self.hidden(read)))
+    def forward(self, board: Tensor) -> Tensor:
+        """Outputs of each board, which come without actions [board, output]."""
+        return self.outputs_of(self.read(board))
+
+    def read(self, board: Tensor) -> Tensor:
+        """What the convolutions make of each board [board, number]."""
+        return self.picture(board).flatten(1)
+
+    def outputs_of(self, numbers: Tensor) -> Tensor:
+        """Outputs from what was read of boards, and from actions behind it [board, output]."""
+        return self.output(functional.relu(self.hidden(numbers)))
 
 
 class SoftQ:
@@ -120,6 +127,7 @@ class Contrast:
 
     def __init__(self, size: int, settings: Learning, features: int = 32) -> None:
         self._robot_actions, self._scale = size**2 * STAY + 1, features
+        self._unit = features if settings.reward_unit == "logit" else 1
         self._step = Trunk(size, features, self._robot_actions + HUMAN_ACTIONS + 1)
         self._future = Trunk(size, features)
         weights = [*self._step.parameters(), *self._future.parameters()]
@@ -132,13 +140,16 @@ class Contrast:
         own = functional.one_hot(robot_action, self._robot_actions).float()
         told = torch.stack([human_action, torch.full_like(human_action, UNKNOWN)])
         human = functional.one_hot(told, HUMAN_ACTIONS + 1).float()
-        with_human, without = (self._step(board, torch.cat([own, action], 1)) for action in human)
+        read = self._step.read(board)  # The same whether the human's action is told or not.
+        with_human, without = (
+            self._step.outputs_of(torch.cat([read, own, action], 1)) for action in human
+        )
         reached = self._future(future)
         loss = self._loss(with_human, reached) + self._loss(without, reached)
         self._optimiser.zero_grad()
         loss.backward()
         self._optimiser.step()
-        return ((with_human - without) * reached).sum(1).detach()
+        return ((with_human - without) * reached).sum(1).detach() / self._unit
 
     def _loss(self, step: Tensor, future: Tensor) -> Tensor:
         """InfoNCE in both directions: which future follows the step, which step led there."""
@@ -151,7 +162,7 @@ class Course:
     """What a robot learns, and from what.
 
     Attributes:
-        kind: AvE, AvE clipped or contrastive.
+        kind: AvE, AvE clipped, or a contrastive one, which has a number of features.
         settings: Of the benchmark.
         boxes: Number of boxes.
         learning: How it learns.
@@ -167,19 +178,26 @@ class Course:
         torch.manual_seed(seed)
         learning, size, length = self.learning, self.settings.size, self.settings.steps
         rng, robot = np.random.default_rng(seed), SoftQ(size, learning)
-        contrast = Contrast(size, learning) if self.kind == "contrastive" else None
+        features = learning.features.get(self.kind)
+        contrast = None if features is None else Contrast(size, learning, features)
         kept: deque[Batch] = deque(maxlen=learning.kept_batches)
         for _ in range(steps // (learning.environments * length)):
-            kept.append(self._collected(robot, rng))
+            kept.append(self.collected(robot, rng))
             for _ in range(length):
                 _update(kept, robot, contrast, learning, rng)
         return robot
 
-    def _collected(self, robot: SoftQ, rng: np.random.Generator) -> Batch:
-        """Episodes with the benchmark's human, from all corners."""
+    def collected(self, robot: SoftQ, rng: np.random.Generator) -> Batch:
+        """Episodes with the benchmark's human, from all starts and corners."""
         settings, count = self.settings, self.learning.environments
         seeds = rng.integers(2**62, size=count)
-        begun = started(settings.start, None, settings.size, self.boxes, settings.steps, seeds)
+        kinds = zip(settings.starts, np.array_split(seeds, len(settings.starts)), strict=True)
+        parts = [
+            started(start, None, settings.size, self.boxes, settings.steps, part)
+            for start, part in kinds
+        ]
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        begun = Episodes(*map(np.concatenate, fields))
         human, grid = begun.human, begun.boxes
         played: list[tuple[np.ndarray, ...]] = []
         for step in range(settings.steps):
@@ -196,7 +214,7 @@ class Course:
 
     def _reward(self, human: np.ndarray, boxes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Reward of coming to be in a state, where features do not give it [episode]."""
-        if self.kind == "contrastive":
+        if self.kind in self.learning.features:
             return np.zeros(len(human))
         return variance(human, boxes, self.learning, rng, is_clipped=self.kind == "AvE clipped")
 

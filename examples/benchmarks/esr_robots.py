@@ -8,14 +8,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from esr_settings import EmpoLearned, Settings
+from esr_settings import EmpoLearned, GoalList, Settings
 from simulator import STAY, Robot
 from torch import Tensor
 
-from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
+from empo_benchmarks.blocks.inference import GoalInference
+from empo_benchmarks.blocks.params import (
+    BlocksParams,
+    GoalInferenceParams,
+    GreedyDistanceParams,
+)
 from empo_benchmarks.blocks.prior import GreedyDistance
 from empo_benchmarks.blocks.ranks import Ranks
 from empo_benchmarks.blocks.world import BlocksWorld, load_world
+from empo_core.components import build
+from empo_core.config import HumanPriorRef
 from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -75,6 +82,47 @@ def greedy(action: np.ndarray, world: BlocksWorld) -> Robot:
         return pushed(cells, action[numbers])
 
     return robot
+
+
+class Inferring:
+    """It helps the human to the goal that it infers, episode by episode."""
+
+    def __init__(self, inference: GoalInference, listed: np.ndarray) -> None:
+        """``listed`` says which goals it holds possible, all alike at first [episode, goal]."""
+        self._inference = inference
+        self._first = self._belief = listed / listed.sum(1, keepdims=True)
+        self._before = torch.empty(0)
+
+    def __call__(
+        self, human: np.ndarray, boxes: np.ndarray, step: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cell and direction; ``step`` 0 begins anew."""
+        cells = box_cells(boxes)
+        rows = torch.from_numpy(np.concatenate([human[:, None], cells], 1).astype(np.int16))
+        if step == 0:
+            self._belief = self._first
+        else:
+            self._belief = self._inference.updated(self._belief, self._before, rows)
+        self._before = rows
+        return pushed(cells, self._inference.actions(self._belief, rows))
+
+
+def inference(
+    human: HumanPriorRef, params: GoalInferenceParams, size: int, boxes: int
+) -> GoalInference:
+    """All values of a robot that infers the goal."""
+    world = load_world(BlocksParams(size=size, boxes=boxes))
+    return GoalInference(params, world, build(human, world))
+
+
+def goal_lists(goals: GoalList, true_goal: np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """Which goals a robot holds possible [episode, goal]: drawn evenly, but for the true one.
+
+    ``chance`` has a number in [0, 1) per episode and cell, by which cells are drawn.
+    """
+    order, episode = chance.copy(), np.arange(len(true_goal))
+    order[episode, true_goal] = -1 if goals.has_true else 2
+    return order.argsort(1).argsort(1) < goals.goals
 
 
 def box_cells(boxes: np.ndarray) -> np.ndarray:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field, model_validator
+
+from empo_benchmarks.blocks.params import GoalInferenceParams
 from empo_core import Config
+from empo_core.config import HumanPriorRef
 
+Start = Literal["corner", "corner_hard", "center", "random"]
 HERE = Path(__file__).parent
 SETTINGS = HERE / "esr_blocks.yaml"
 LEARNED = HERE / "esr_learned.yaml"
@@ -36,13 +41,28 @@ class Ave(Config):
     sweeps: int
 
 
+class GoalList(Config):
+    """The goals that an inferring robot holds possible: so many, with the human's or without."""
+
+    goals: int = Field(ge=1)
+    has_true: bool
+
+
+class Inferring(Config):
+    """Robots that infer the goal: all models of the human times all lists of goals."""
+
+    humans: dict[str, HumanPriorRef]
+    lists: list[GoalList]
+    params: GoalInferenceParams
+
+
 class Settings(Config):
     """The file of settings."""
 
     size: int
     steps: int
     boxes: list[int]
-    start: str
+    start: Start | list[Start]
     episodes: int
     seed: int
     quick: Quick
@@ -51,6 +71,23 @@ class Settings(Config):
     primary: str
     robots: list[str]
     ave: Ave
+    inferring: Inferring | None = None
+
+    @model_validator(mode="after")
+    def _lists_fit(self) -> Settings:
+        for at, goals in enumerate(self.inferring.lists if self.inferring else []):
+            others = self.size**2 - 1
+            if goals.goals - goals.has_true > others:
+                raise ValueError(
+                    f"inferring.lists[{at}]: {goals.goals} goals are too many; beside the true one "
+                    f"there are {others}"
+                )
+        return self
+
+    @property
+    def starts(self) -> list[Start]:
+        """All kinds of starts."""
+        return self.start if isinstance(self.start, list) else [self.start]
 
 
 class Learning(Config):
@@ -67,6 +104,10 @@ class Learning(Config):
     rollouts: int
     rollout_steps: int
     variance_floor: float
+    features: dict[str, int] = Field(default_factory=lambda: {"contrastive": 32})
+    """Sizes of the features of robots that are contrastive, by name."""
+    reward_unit: Literal["product", "logit"] = "product"
+    """The inner product of features, or that divided by their number, as in the loss."""
 
 
 class EmpoLearned(Config):

@@ -23,11 +23,12 @@ import esr_learners  # noqa: E402
 from esr_ave import FLOOR, best_actions, rewards  # noqa: E402
 from esr_robots import ranks_of  # noqa: E402
 from esr_scores import mean, paired_difference, share  # noqa: E402
-from esr_settings import LEARNED, LearnedSettings, Settings  # noqa: E402
+from esr_settings import LEARNED, GoalList, LearnedSettings, Settings  # noqa: E402
 
 from empo_benchmarks.blocks.params import BlocksParams  # noqa: E402
 from empo_benchmarks.blocks.world import load_world  # noqa: E402
-from empo_core.config.files import read_yaml, validate_document  # noqa: E402
+from empo_core.config.files import parse_yaml, read_yaml, validate_document  # noqa: E402
+from empo_core.errors import ConfigError  # noqa: E402
 
 SMALL = {
     "size: 5": "size: 3",
@@ -46,6 +47,7 @@ SMALL_LEARNED = {
     "batch_size: 256": "batch_size: 32",
     "5000}": "4, warm_up: {v_h_e: 1, x_h: 0, u_r: 0, q_r: 1, v_r: 0, ramp: 1}}",
 }
+NEIGHBOURS = FOLDER / "esr_neighbours.yaml"
 RARE = 0.11
 """Share that is less than one in ten, and noise."""
 
@@ -74,7 +76,7 @@ def smaller(file: Path, changes: dict[str, str], folder: Path) -> Path:
     return folder / file.name
 
 
-def learning(**changes: float) -> esr_learners.Learning:
+def learning(**changes: float | str) -> esr_learners.Learning:
     """As in the settings, but for some."""
     settings = validate_document(LearnedSettings, read_yaml(LEARNED))
     return settings.learning.model_copy(update=changes)
@@ -120,9 +122,67 @@ def test_robots_that_learn_stand_in_the_table_with_their_steps(run: Run, tmp_pat
     assert [*rows][1:] == [f"{name} learned, seed 0" for name in names]
     assert [int(row["env_steps"]) for row in rows.values()][:4] == [0, 800, 800, 800]
     assert all(0 <= float(row["success"]) <= 1 for row in rows.values())
+    assert "18.9 and 20.5" in table[-1]  # Contrastive robots are too weak to be compared.
     (spent,) = out.glob("*/cpu_seconds.json")  # Those of the run, counted once.
     assert float(rows["EMPO mlp learned, seed 0"]["cpu_seconds"]) == json.loads(spent.read_text())
     assert run(out, settings, *options, "--only", " learned,").count("read from") == 5
+
+
+def test_every_start_has_its_lines_with_robots_that_infer_goals(run: Run, tmp_path: Path) -> None:
+    changes = {
+        "size: 5": "size: 3",
+        "steps: 50": "steps: 8",
+        "[2, 3, 4]": "[2]",
+        "episodes: 1000": "episodes: 20",
+        "bootstrap: 10000": "bootstrap: 200",
+        "goals: 25": "goals: 9",
+        "goals: 24": "goals: 8",
+    }
+    settings = smaller(NEIGHBOURS, changes, tmp_path)
+    options = ("--only", "infers")
+    run(tmp_path / "out", settings, *options)
+    text = (tmp_path / "out" / "table.csv").read_text()
+    rows = list(csv.DictReader(text.splitlines()[:-1]))
+    lists = ["all goals", "8 wrong goals", "5 goals", "5 wrong goals"]
+    names = [f"infers {human}, {goals}" for human in ("matched", "softmax") for goals in lists]
+    assert [(row["start"], row["robot"]) for row in rows] == [
+        (start, name)
+        for start in ("corner", "corner_hard", "center")
+        for name in ("EMPO matched, beta_r 30", *names)
+    ]
+    assert [float(row["behind_primary"]) for row in rows[::9]] == [0, 0, 0]
+    reward = {(row["start"], row["robot"]): float(row["reward"]) for row in rows}
+    for start in ("corner", "corner_hard", "center"):
+        knows, lacks = reward[start, names[0]], reward[start, names[1]]
+        assert knows > lacks  # The true goal is in the list, or is not.
+    assert reward["center", names[0]] > reward["corner", names[0]]  # There nobody is locked in.
+
+
+def test_lists_of_goals_have_the_true_one_or_not() -> None:
+    goal, chance = np.arange(9).repeat(50), np.random.default_rng(0).random((450, 9))
+    for has_true in (True, False):
+        listed = esr.esr_robots.goal_lists(GoalList(goals=3, has_true=has_true), goal, chance)
+        assert (listed.sum(1) == 3).all()
+        assert (listed[np.arange(450), goal] == has_true).all()
+        # The others are drawn evenly: 2 or 3 of 8, in 400 episodes each.
+        others = listed.sum(0) - 50 * has_true
+        assert np.abs(others / 400 - (3 - has_true) / 8).max() < 0.1
+
+
+def test_longer_lists_than_there_are_goals_are_refused() -> None:
+    document = NEIGHBOURS.read_text().replace("goals: 24, has", "goals: 25, has")
+    with pytest.raises(ConfigError, match=r"inferring\.lists\[1\]: 25 goals"):
+        validate_document(Settings, parse_yaml(document, name="lists.yaml"))
+
+
+def test_a_robot_that_infers_begins_each_time_anew() -> None:
+    settings = validate_document(Settings, read_yaml(NEIGHBOURS)).model_copy(
+        update={"size": 3, "steps": 8}
+    )
+    contest = esr.Contest.of(settings, 2, 10, Path())
+    robot = contest.robot("infers softmax, 5 goals", Path())
+    first, again = (esr.played(robot, contest.episodes) for _ in range(2))
+    assert np.array_equal(first.arrival, again.arrival)
 
 
 def test_more_boxes_than_the_board_has_room_for_are_refused(run: Run, tmp_path: Path) -> None:
@@ -156,6 +216,32 @@ def test_a_robot_that_learns_room_to_move_frees_the_human() -> None:
     found = esr.played(esr_learners.robot_of(robot, 3, contest.chance), contest.episodes)
     random = esr.played(esr.esr_robots.random_effective(contest.chance), contest.episodes)
     assert share(found.reward > 0).low > share(random.reward > 0).high
+
+
+def test_a_robot_learns_from_every_start() -> None:
+    settings = validate_document(Settings, read_yaml(NEIGHBOURS)).model_copy(
+        update={"size": 5, "steps": 1}
+    )
+    few, rng = learning(environments=9), np.random.default_rng(0)
+    course = esr_learners.Course("AvE", settings, 2, few)
+    batch = course.collected(esr_learners.SoftQ(5, few), rng)
+    corners = {0, 4, 20, 24}
+    assert [cell in corners for cell in batch.human[0].tolist()] == [True] * 6 + [False] * 3
+    assert batch.human[0, 6:].tolist() == [12] * 3
+    beside = batch.boxes[0][np.arange(9), 1:4, 1:4].any((1, 2))
+    assert beside[6:].all()
+
+
+def test_rewards_have_the_unit_of_the_loss_or_of_the_inner_product() -> None:
+    board = esr_learners.boards(np.arange(8), np.zeros((8, 3, 3), bool))
+    still, stay = torch.full((8,), 36), torch.full((8,), 4)
+    found = []
+    for unit in ("product", "logit"):
+        torch.manual_seed(0)
+        contrast = esr_learners.Contrast(3, learning(reward_unit=unit), features=20)
+        found.append(contrast.rewards(board, still, stay, board.flip(0)))
+    assert found[0].abs().min() > 0
+    torch.testing.assert_close(found[0], 20 * found[1])
 
 
 @pytest.mark.slow

@@ -27,6 +27,14 @@ def empo_components() -> Iterable[Component]:
         summary="Humans of a blocks world step to where they are nearest to their goal.",
     )
     yield Component(
+        kind="human_prior",
+        name="softmax-distance",
+        params="empo_benchmarks.blocks.params:SoftmaxDistanceParams",
+        target="empo_benchmarks.blocks.walkers:SoftmaxDistance",
+        api=1,
+        summary="Humans of a blocks world walk to their goal around boxes, softmax-rationally.",
+    )
+    yield Component(
         kind="world_model",
         name="overcooked",
         params="empo_benchmarks.overcooked.params:OvercookedParams",

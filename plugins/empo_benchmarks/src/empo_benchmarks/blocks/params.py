@@ -89,6 +89,25 @@ class GreedyDistanceParams(Config):
     )
 
 
+class SoftmaxDistanceParams(Config):
+    """Humans that walk to their goal around boxes as these stand, with noise."""
+
+    beta: float = Field(
+        2.0,
+        ge=0,
+        description="Inverse temperature per step: of two actions, one after which the goal is a "
+        "step nearer is exp(beta) times as likely.",
+    )
+
+
+class GoalInferenceParams(Config):
+    """How a robot that infers the human's goal looks ahead."""
+
+    discount: float = Field(
+        0.95, ge=0, lt=1, description="Discount per step of the steps that the human is in a goal."
+    )
+
+
 def _check_cells(start: ExplicitStart, size: int, boxes: int) -> None:
     """Raise a ValueError where the cells of a start are no state."""
     if len(start.boxes) != boxes:
