@@ -122,7 +122,7 @@ def canonical_scores(
     missing = [robot for robot in names if scores[robot] is None]
     if missing:
         course = Course(settings, name, layout.steps, humans)
-        for robot, score in course.scores(settings.primary.proposal, missing):
+        for robot, score in course.scores(missing):
             scores[robot] = results.write(score, place, humans, robot)
     return {robot: score for robot, score in scores.items() if score is not None}
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import disempower_kernels as kernels
 import numpy as np
+from disempower_induction import Humans, Induction, exact_params
 from disempower_settings import Settings
 from esr_scores import paired_difference
 
 from empo_benchmarks.disempower.params import DisempowerParams
 from empo_benchmarks.disempower.world import DisempowerWorld, load_world
 from empo_exact.graph import StateGraph, build_graph
-from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
 
@@ -25,9 +25,10 @@ IDLE, RANDOM = "idle", "random"
 REFERENCES = (IDLE, RANDOM)
 PROXIES = ("ave", "mc_emp", "discrete", "entropic", "joint")
 """Exact versions of the publication's robots."""
-Follow = Callable[[int, np.ndarray], None]
 NOTHING = -1e-10
 """V_r where the episode is over."""
+ROOM = 4_000_000_000
+"""Bytes of policies that are kept at a time."""
 EQUAL = 1e-9
 """Differences below this are rounding."""
 
@@ -42,7 +43,8 @@ class Score:
         steps: Expected steps on the true goal.
         arrives: Chance to be on it at some time.
         v_r: V_r at the start, by the theory of the primary robot or the robot's own.
-        cpu_seconds: What it took to make the robot.
+        cpu_seconds: What it took to make the robot; where occupancies are exact, without graph and
+            Phase 1, which robots share.
         episodes: Empowerment of user and bystander in each of some sampled episodes; None where
             occupancies are exact.
     """
@@ -81,11 +83,14 @@ def solved(
     world: DisempowerWorld, settings: Settings, humans: str, robot: dict[str, Any]
 ) -> ExactResult:
     """The exact solution for a robot and the humans whom it expects."""
-    theory = {**robot["theory"], **settings.humans[humans]}
-    params = ExactParams.model_validate(
-        {**robot, "theory": theory, "keep": "all", "rollouts": 0, "inspector": False}
-    )
-    return solve(world, params)
+    return solve(world, exact_params(robot, settings.humans[humans]))
+
+
+class Stepping(Protocol):
+    """What is worked out from the last step back."""
+
+    def step(self, moment: int, humans: Humans) -> None:
+        """Go a step back, to a time at which both humans are like this."""
 
 
 class Course:
@@ -97,6 +102,7 @@ class Course:
         humans: Name of the humans in the settings.
         graph: All states.
         successor: Where each joint action leads [state joint].
+        alike: The first of the robot's actions that leads where an action does [state robot].
     """
 
     def __init__(self, settings: Settings, layout: str, steps: int, humans: str) -> None:
@@ -105,6 +111,8 @@ class Course:
         self.graph: StateGraph = build_graph(self.world, None)
         joint = self.world.spec.num_joint_actions
         self.successor = self.graph.successor.reshape(-1, joint)
+        self.alike = np.empty((len(self.successor), self.robots), np.int8)
+        kernels.find_alike(self.successor, self.alike)
         self.steps = steps
         self._human_policies: dict[int, np.ndarray] = {}
 
@@ -161,40 +169,10 @@ class Course:
         user, bystander = self.empowerment
         return user if proxy == "mc_emp" else user + bystander
 
-    def solve(self, robot: dict[str, Any]) -> tuple[ExactResult, float]:
-        """A solved robot, and the processor seconds that it took."""
-        begin = time.process_time()
-        result = solved(self.world, self.settings, self.humans, robot)
-        states = result.graph.states
-        if not np.array_equal(states, self.graph.states[: len(states)]):
-            raise RuntimeError("states have other numbers than in the whole graph")
-        return result, time.process_time() - begin
-
-    def watch(self, result: ExactResult, follow: Follow | None = None) -> list[np.ndarray]:
-        """The robot's policies at all times, from the last one back.
-
-        The first robot's humans are those who play, in pursuit of their true goals: humans whom
-        preset fair expects discount their way to a goal otherwise.
-
-        Args:
-            result: The solution.
-            follow: Called for each time with the humans' policies of all goals.
-        """
-        robot: list[np.ndarray] = []
-        truly = [human * self.cells + goal for human, goal in enumerate(self.true_goals)]
-        is_first = not self._human_policies
-        for moment in reversed(range(self.steps)):
-            policies = result.policies(moment)
-            robot.append(np.ascontiguousarray(policies.pi_r))
-            if is_first:
-                self._human_policies[moment] = np.ascontiguousarray(policies.pi_h[:, truly])
-            if follow is not None:
-                follow(moment, policies.pi_h)
-        return robot[::-1]
-
     def human_policies(self, moment: int, human: int) -> np.ndarray:
         """Policy of a human who pursues its true goal [state action]."""
-        return np.ascontiguousarray(self._human_policies[moment][:, human])
+        policy: np.ndarray = self._human_policies[moment][human]
+        return policy
 
     def play(self, robot: Iterable[np.ndarray]) -> dict[str, tuple[float, float]]:
         """Empowerment, steps on true goals and arrivals, by exact occupancies."""
@@ -206,7 +184,7 @@ class Course:
         for moment, policy in enumerate(robot):
             after = np.zeros_like(visits)
             humans = [self.human_policies(moment, human) for human in range(HUMANS)]
-            kernels.spread(self.successor, *humans, policy, visits, after)
+            kernels.spread(self.successor, *humans, self.merged(policy), visits, after)
             emp += self.empowerment @ after[0]
             steps += on_goal @ after[0]
             for human in range(HUMANS):
@@ -219,45 +197,44 @@ class Course:
             "arrives": pair(arrives),
         }
 
-    def scores(self, primary: str, names: Sequence[str]) -> Iterator[tuple[str, Score]]:
-        """Scores of robots by name; the primary one is solved in any case, for its humans."""
+    def merged(self, policy: np.ndarray) -> np.ndarray:
+        """A robot's policy in which one of several actions that lead to the same stands for all."""
+        merged = np.zeros_like(policy)
+        kernels.merge(policy, self.alike, merged)
+        return merged
+
+    def scores(self, names: Sequence[str]) -> Iterator[tuple[str, Score]]:
+        """Scores of robots by name: those that are compared first, as many at a time as fit."""
+        primary, solved_robots = self.settings.primary, self.settings.solved_robots()
+        first = [name for name in (primary.rival, primary.proposal) if name in names]
+        others = [name for name in names if name in solved_robots and name not in first]
+        size = self.steps * self.graph.num_states * self.robots * 8
+        at_once, to_solve = max(1, ROOM // size), [*first, *others]
+        some = [name for name in names if name not in solved_robots]
+        while some or to_solve:
+            some, to_solve = [*some, *to_solve[:at_once]], to_solve[at_once:]
+            robots = {name: self._robot(name) for name in some}
+            self.work_out(list(robots.values()))
+            for name, robot in robots.items():
+                yield name, robot.score()
+            some = []
+
+    def _robot(self, name: str) -> FixedRobot | SolvedRobot:
         solved_robots = self.settings.solved_robots()
-        main, seconds = self.solve(solved_robots[primary])
-        fixed = {name: FixedRobot(self, name) for name in names if name not in solved_robots}
+        if name in solved_robots:
+            return SolvedRobot(self, solved_robots[name])
+        return FixedRobot(self, name)
 
-        def follow(moment: int, policy: np.ndarray) -> None:
-            for robot in fixed.values():
-                robot.step(moment, policy)
-
-        policies = self.watch(main, follow)
-        if primary in names:
-            yield primary, self._score(main, policies, seconds)
-        del policies
-        for name, fixed_robot in fixed.items():
-            yield name, fixed_robot.score()
-        for name in names:
-            if name in solved_robots and name != primary:
-                robot = solved_robots[name]
-                result, seconds = self.solve(robot)
-                policies = self.watch(result)
-                score = self._score(result, policies, seconds)
-                if robot.get("preset") == "fair":  # Its own X_h counts otherwise.
-                    power = self.power(main, policies)
-                    score = replace(score, bits=power.bits, v_r=power.v_r)
-                yield name, score
-
-    def power(self, result: ExactResult, robot: Sequence[np.ndarray]) -> Power:
-        """The power of a robot's policies beside the humans of a solution."""
-        power = Power(self)
+    def work_out(self, robots: Sequence[Stepping]) -> None:
+        """All policies of robots, from the last step back, and of the humans beside them."""
+        params = exact_params({"theory": self.settings.theory}, self.settings.humans[self.humans])
+        phase1 = Induction(self.world, self.graph, params, has_robot=False)
         for moment in reversed(range(self.steps)):
-            power.step(result.policies(moment).pi_h, robot[moment])
-        return power
-
-    def _score(self, result: ExactResult, policies: list[np.ndarray], seconds: float) -> Score:
-        """The score of a solved robot."""
-        start = result.at_start()
-        bits = pair(np.log2([start.X_h[human] for human in range(HUMANS)]))
-        return Score(bits=bits, v_r=start.V_r, cpu_seconds=seconds, **self.play(policies))
+            policies, _ = phase1.step(moment)
+            humans = Humans.of(policies, phase1.places, self.true_goals)
+            self._human_policies[moment] = humans.truly
+            for robot in robots:
+                robot.step(moment, humans)
 
 
 class Power:
@@ -275,30 +252,69 @@ class Power:
         self._value = np.full(states, NOTHING)
         self.bits, self.v_r = (float("nan"),) * 2, NOTHING
 
-    def step(self, policy: np.ndarray, robot: np.ndarray) -> None:
+    def step(self, humans: Humans, robot: np.ndarray) -> None:
         """Go a step back.
 
         Args:
-            policy: Policies of each goal's human [state goal action].
-            robot: The robot's [state robot].
+            humans: Both humans at that time.
+            robot: The robot's policy [state robot].
         """
-        course, theory, count = self._course, self._course.settings.theory, len(policy)
+        course, theory, count = self._course, self._course.settings.theory, len(robot)
         gamma_h, gamma_r, zeta, xi, eta = (
             float(theory[key]) for key in ("gamma_h", "gamma_r", "zeta", "xi", "eta")
         )
-        mean = policy.reshape(count, HUMANS, course.cells, -1).mean(2)
-        mean = np.ascontiguousarray(mean.transpose(1, 0, 2))
-        by_action = np.ascontiguousarray(policy.transpose(0, 2, 1))
+        robot = course.merged(robot)
         now, value = np.zeros_like(self._later), np.zeros_like(self._value)
         payoff = np.where(course.is_achieved, 1, gamma_h * self._later)
         scratch = np.zeros((kernels.HUMAN_ACTIONS, payoff.shape[1]))
-        kernels.attainable(course.successor, by_action, mean, robot, payoff, scratch, now)
-        kernels.expected_next(course.successor, mean, robot, self._value, value)
+        kernels.attainable(
+            course.successor, humans.of_goals, humans.mean, robot, payoff, scratch, now
+        )
+        kernels.expected_next(course.successor, humans.mean, robot, self._value, value)
         x = (now[:count].reshape(count, HUMANS, -1) ** zeta).sum(2)
         with np.errstate(divide="ignore"):
             value[:count] = -((x**-xi).sum(1) ** eta) + gamma_r * value[:count]
         self._later, self._value = now, value
         self.bits, self.v_r = pair(np.log2(x[0])), float(value[0])
+
+
+class SolvedRobot:
+    """A robot that is solved for: its policies, from the last step back, and its power.
+
+    Args:
+        course: The layout.
+        robot: Params of ``exact``. Preset fair counts power otherwise: humans whom it expects
+            discount their way to a goal in another way, and its power is worked out as that of
+            the others.
+    """
+
+    def __init__(self, course: Course, robot: dict[str, Any]) -> None:
+        self._course = course
+        params = exact_params(robot, course.settings.humans[course.humans])
+        self._induction = Induction(course.world, course.graph, params)
+        self._power = Power(course) if robot.get("preset") == "fair" else None
+        self._policies: dict[int, np.ndarray] = {}
+        self._bits, self._v_r = (float("nan"),) * 2, NOTHING
+
+    def step(self, moment: int, humans: Humans) -> None:
+        """Go a step back, to a time at which both humans are like this."""
+        same = humans.policies if self._power is None else None
+        policies, values = self._induction.step(moment, same)
+        self._policies[moment] = policies.pi_r
+        self._bits, self._v_r = pair(np.log2(policies.x_h[0])), float(values.v_r[0])
+        if self._power is not None:
+            self._power.step(humans, policies.pi_r)
+            self._bits, self._v_r = self._power.bits, self._power.v_r
+
+    def policy(self, moment: int) -> np.ndarray:
+        """The policy at a time [state robot]."""
+        return self._policies[moment]
+
+    def score(self) -> Score:
+        """The score, once all steps are done."""
+        played = self._course.play(map(self.policy, range(self._course.steps)))
+        seconds = self._induction.seconds
+        return Score(bits=self._bits, v_r=self._v_r, cpu_seconds=seconds, **played)
 
 
 class FixedRobot:
@@ -316,22 +332,21 @@ class FixedRobot:
         self._value = np.zeros(course.graph.num_states)
         self._reward = course.rewards(name) if name in PROXIES else self._value
 
-    def step(self, moment: int, policy: np.ndarray) -> None:
-        """Go a step back, to a time at which humans have these policies [state goal action]."""
+    def step(self, moment: int, humans: Humans) -> None:
+        """Go a step back, to a time at which both humans are like this."""
         course = self._course
-        choices = np.zeros(len(policy), np.int64)
+        choices = np.zeros(len(humans.of_goals), np.int64)
         if self._name in PROXIES:
             begin = time.process_time()
-            humans = [course.human_policies(moment, human) for human in range(HUMANS)]
             before = np.zeros_like(self._value)
             kernels.best_actions(
-                course.successor, *humans, self._reward, self._value,
+                course.successor, course.alike, *humans.truly, self._reward, self._value,
                 course.settings.proxies.discount, np.zeros(course.robots), choices, before,
             )  # fmt: skip
             self._value = before
             self._seconds += time.process_time() - begin
         self._choices[moment] = choices
-        self._power.step(policy, self._policy(moment))
+        self._power.step(humans, self._policy(moment))
 
     def _policy(self, moment: int) -> np.ndarray:
         """The policy at a time [state robot]."""

@@ -7,7 +7,7 @@ action fastest, then the bystander's, then the assistant's.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64
+from jaxtyping import Float64, Int8, Int32, Int64
 
 from empo_worlds.compilation import compiled
 
@@ -20,6 +20,32 @@ Successor = Int32[np.ndarray, "state joint"]
 OfState = Float64[np.ndarray, " state"]
 OfHuman = Float64[np.ndarray, "state action"]
 OfRobot = Float64[np.ndarray, "state robot"]
+
+
+@compiled
+def find_alike(successor: Successor, alike: Int8[np.ndarray, "state robot"]) -> None:
+    """The first of the robot's actions that leads where an action does, whatever humans do."""
+    for state in range(alike.shape[0]):
+        for action in range(alike.shape[1]):
+            alike[state, action] = action
+            for first in range(action):
+                is_alike = True
+                for pair in range(PAIRS):
+                    target = successor[state, PAIRS * action + pair]
+                    if successor[state, PAIRS * first + pair] != target:
+                        is_alike = False
+                        break
+                if is_alike:
+                    alike[state, action] = first
+                    break
+
+
+@compiled
+def merge(policy: OfRobot, alike: Int8[np.ndarray, "state robot"], merged: OfRobot) -> None:
+    """Add chances of actions that lead to the same to that of the first of them."""
+    for state in range(policy.shape[0]):
+        for action in range(policy.shape[1]):
+            merged[state, alike[state, action]] += policy[state, action]
 
 
 @compiled
@@ -68,6 +94,7 @@ def spread(
 @compiled
 def best_actions(
     successor: Successor,
+    alike: Int8[np.ndarray, "state robot"],
     user: OfHuman,
     bystander: OfHuman,
     reward: OfState,
@@ -81,6 +108,9 @@ def best_actions(
     for state in range(user.shape[0]):
         highest = -np.inf
         for action in range(len(q)):
+            q[action] = q[alike[state, action]]
+            if alike[state, action] != action:
+                continue
             total = 0.0
             for second in range(HUMAN_ACTIONS):
                 for first in range(HUMAN_ACTIONS):

@@ -45,7 +45,7 @@ def main() -> None:
         panel.set_title(name, fontsize=10)
         panel.set_axis_off()
     panel = axes[-1]
-    for robot, score in course.scores(settings.primary.proposal, list(LABELS)):
+    for robot, score in course.scores(list(LABELS)):
         user, bystander = score.empowerment
         panel.plot(user, bystander, "s" if robot in REFERENCES else "o", linestyle="")
         label, right, up, side = LABELS[robot]

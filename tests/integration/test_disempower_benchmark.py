@@ -16,8 +16,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "benchmarks"))
 
 import disempower  # noqa: E402
-from disempower_course import Course, Score, solved  # noqa: E402
+import disempower_course  # noqa: E402
+from disempower_course import Course, Power, Score, SolvedRobot, solved  # noqa: E402
 from disempower_hypotheses import outcomes  # noqa: E402
+from disempower_induction import Humans  # noqa: E402
 from disempower_sampled import GoalCell  # noqa: E402
 from disempower_settings import SETTINGS, Settings  # noqa: E402
 
@@ -96,7 +98,7 @@ def score(bits: tuple[float, float], empowerment: tuple[float, float], steps: fl
 def test_robots_have_the_figures_of_another_solver(
     settings: Settings, layout: str, steps: int, figures: dict[str, tuple[float, ...]]
 ) -> None:
-    scores = dict(Course(settings, layout, steps, "even").scores(EMPO, list(figures)))
+    scores = dict(Course(settings, layout, steps, "even").scores(list(figures)))
     for robot, (v_r, bits, empowerment, on_goal) in figures.items():
         found = scores[robot]
         assert found.v_r == pytest.approx(v_r, abs=1e-9)
@@ -105,13 +107,36 @@ def test_robots_have_the_figures_of_another_solver(
         assert found.steps == pytest.approx(on_goal, abs=0.051)
 
 
-def test_powers_of_a_given_robot_are_those_of_the_solver(settings: Settings) -> None:
+def test_a_robot_and_its_power_are_those_of_the_solver(settings: Settings) -> None:
     course = Course(settings, "move_any_freeze", 6, "even")
-    result, _ = course.solve(settings.solved_robots()[EMPO])
-    power = course.power(result, course.watch(result))
-    start = result.at_start()
+    params = settings.solved_robots()[EMPO]
+    start = solved(course.world, settings, "even", params).at_start()
+    robot, power = SolvedRobot(course, params), Power(course)
+
+    class Judge:
+        def step(self, moment: int, humans: Humans) -> None:
+            power.step(humans, robot.policy(moment))
+
+    course.work_out([robot, Judge()])
+    score = robot.score()
+    assert score.v_r == pytest.approx(start.V_r, rel=1e-13)
     assert power.v_r == pytest.approx(start.V_r, rel=1e-12)
-    assert power.bits == pytest.approx([math.log2(start.X_h[human]) for human in (0, 1)], abs=1e-12)
+    bits = [math.log2(start.X_h[human]) for human in (0, 1)]
+    assert score.bits == pytest.approx(bits, rel=1e-13)
+    assert power.bits == pytest.approx(bits, abs=1e-12)
+
+
+def test_robots_have_the_same_scores_however_many_are_worked_out_at_a_time(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["idle", "joint", RIVAL, EMPO, "fair rho 3 beta_r 100"]
+    scores = []
+    for room in (disempower_course.ROOM, 1):
+        monkeypatch.setattr(disempower_course, "ROOM", room)
+        course = Course(settings, "move_any_freeze", 4, "pessimistic")
+        scores.append({name: replace(s, cpu_seconds=0.0) for name, s in course.scores(names)})
+    assert scores[0] == scores[1]
+    assert set(scores[0]) == set(names)
 
 
 def test_empowerment_is_the_information_in_sampled_walks(settings: Settings) -> None:

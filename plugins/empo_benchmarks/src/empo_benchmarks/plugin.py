@@ -9,7 +9,7 @@ from empo_core import Component, hookimpl
 
 @hookimpl
 def empo_components() -> Iterable[Component]:
-    """Offer three world models, human priors for two, and an environment made from one."""
+    """Offer three world models, human priors for two, and environments made from two."""
     yield Component(
         kind="world_model",
         name="blocks",
@@ -66,6 +66,15 @@ def empo_components() -> Iterable[Component]:
         target="empo_benchmarks.overcooked.environment:KitchenEnvironment",
         api=1,
         summary="Copies of the run's kitchen, paid for soups as in the game.",
+    )
+    yield Component(
+        kind="environment",
+        name="disempower",
+        params="empo_benchmarks.disempower.params:BoardsParams",
+        target="empo_benchmarks.disempower.environment:Boards",
+        api=1,
+        summary="Copies of the run's board: humans learn for their goals, or the assistant for "
+        "where the user gets.",
     )
 
 

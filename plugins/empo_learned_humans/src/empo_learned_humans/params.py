@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from empo_core import Config
@@ -24,6 +26,11 @@ class SelfPlayParams(Config):
     goals: list[str] = Field(min_length=1, description="Names of the goals that they pursue so.")
     others: HumanPriorRef = Field(
         description="Human prior for all other goals, and for goals that are achieved."
+    )
+    achieved: Literal["others", "learned"] = Field(
+        "others",
+        description="How humans act where one of these goals is achieved: as others says, or as "
+        "they learned, where they were paid for staying.",
     )
     exploration: float = Field(
         0.0,

@@ -45,7 +45,8 @@ class SelfPlay:
                 )
         self._world = world
         self._exploration = params.exploration
-        self._goals = [names.index(name) for name in params.goals]
+        self._goals = [goal for goal, name in enumerate(names) if name in params.goals]
+        self._stays_learned = params.achieved == "learned"
         self._others: HumanPrior = build(params.others, world)
         path = policy_path(params.file)
         saved = load_policy(path)
@@ -78,6 +79,8 @@ class SelfPlay:
         assert views is not None
         policies = human_policy(self._world, self._others, states, steps_left).to(torch.float32)
         available, achieved = self._world.available(states), self._world.achieved(states)
+        if self._stays_learned:
+            achieved = torch.zeros_like(achieved)
         for goal in self._goals:
             human = spec.goals[goal].human
             options = available[:, human, : spec.num_actions[human]]

@@ -127,6 +127,11 @@ class Board:
         """Steps for which the bystander is frozen at once; 0: never."""
         return FREEZE_STEPS[self.layout.assistant] if self.layout.freeze else 0
 
+    @property
+    def view_words(self) -> int:
+        """Length of what an agent sees: a number per cell and kind of thing, keys and timer."""
+        return (self.first_box + 1) * self.cells + sum(self.values[self.key_word :])
+
     @cached_property
     def values(self) -> tuple[int, ...]:
         """How many values each word has."""

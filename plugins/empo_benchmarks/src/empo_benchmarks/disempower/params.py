@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from empo_core import Config, ConfigFile
+from empo_core.config import HumanPriorRef
 from empo_core.config.files import read_yaml, validate_document
 
 LAYOUTS = Path(__file__).parent / "layouts"
@@ -190,3 +191,31 @@ def board(file: Path | None, layout: str | Layout | None) -> Layout:
 def published(name: str) -> Layout:
     """A published layout."""
     return validate_document(Layout, read_yaml(LAYOUTS / f"{name}.yaml"))
+
+
+class BoardsParams(Config):
+    """Who learns in copies of the run's board, and what is paid."""
+
+    reward: Literal["ave", "mc_emp", "discrete", "entropic", "joint"] | None = Field(
+        None,
+        description="What the assistant learns for, of the state after each step, if both humans "
+        "went on at random and it did nothing: ave, the variance of the user's cell after three "
+        "steps; mc_emp, the information in bits between its first action and that cell; discrete, "
+        "the expected number of different cells in 20 trials; entropic, the entropy of the cell; "
+        "joint, mc_emp of both humans. null: the humans learn for their true goals, beside a "
+        "random assistant.",
+    )
+    human_prior: HumanPriorRef | None = Field(
+        None,
+        description="Humans while the assistant learns, who pursue their true goals, e.g. "
+        "self-play; null: they act at random.",
+    )
+
+    @field_validator("human_prior")
+    @classmethod
+    def _are_not_learners(
+        cls, prior: HumanPriorRef | None, info: ValidationInfo
+    ) -> HumanPriorRef | None:
+        if prior is not None and info.data.get("reward") is None:
+            raise ValueError("belongs to an assistant that learns: give reward, too, or neither")
+        return prior

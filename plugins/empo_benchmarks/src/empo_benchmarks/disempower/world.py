@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int16
+from jaxtyping import Bool, Float, Int, Int16
 from torch import Tensor
 
 from empo_benchmarks.certain import certain_successors, every_action
@@ -172,6 +172,23 @@ class DisempowerWorld(GridWorld):
         """The (x, y) cells of the agents, (-1, -1) for an assistant that is nowhere."""
         self._checked(states)
         return self._features.agent_cells(states)
+
+    def views(self, states: Int[Tensor, "state word"]) -> Float[Tensor, "state agent number"]:
+        """What everybody sees: cells of each, cells with a box, keys and timer, one-hot.
+
+        Walls, goals and traps are the same in all states, so that nobody need see them.
+        """
+        self._checked(states)
+        board, rows = self.board, states.long()
+        seen = torch.zeros(len(rows), board.view_words)
+        cells = rows[:, : board.first_box] + torch.arange(board.first_box) * board.cells
+        boxes = rows[:, board.first_box : board.key_word] + board.first_box * board.cells
+        seen.scatter_(1, torch.cat([cells, boxes], 1), 1.0)
+        first = (board.first_box + 1) * board.cells
+        for word in range(board.key_word, board.words):
+            seen.scatter_(1, first + rows[:, word, None], 1.0)
+            first += board.values[word]
+        return seen[:, None].expand(-1, len(self.spec.agents), -1)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The board: U the user, B the bystander, A the assistant, # walls, numbers the boxes."""
