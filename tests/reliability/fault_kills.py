@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 from fault_children import begin
-from fault_kinds import Trial
+from fault_kinds import Trial, chosen
 from fault_runs import Runs, scenarios
 
 AGAIN = 0.5
@@ -20,7 +20,7 @@ AGAIN = 0.5
 def trials(count: int, seed: int, place: Path) -> Iterator[Trial]:
     """Kill every kind of run so often."""
     runs = Runs(place)
-    for name in scenarios():
+    for name in chosen(scenarios()):
         chance, kills = random.Random(f"{seed} {name}"), 0
         while kills < count:
             folder = runs.fresh(name)

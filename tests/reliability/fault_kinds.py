@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+ONLY = "EMPO_FAULTS_ONLY"
+"""The environment variable that says which kind of run is tried; empty: all are."""
 
 
 @dataclass(frozen=True)
@@ -51,3 +56,9 @@ _ALL = [
     Kind("soak", "memory of each learner, over time", "fault_soak:trials", 60, 0),
 ]
 KINDS = {kind.name: kind for kind in _ALL}
+
+
+def chosen(names: Iterable[str]) -> list[str]:
+    """Names of runs, of which one may have been asked for alone."""
+    only = os.environ.get(ONLY)
+    return [name for name in names if not only or name == only]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ def contents(folder: Path) -> dict[str, Any]:
 
 
 def is_whole(run: Path) -> bool:
-    """True if the run directory has a config and a status: if it is one that can be gone on with."""
+    """True if a run directory has a config and a status, so that a run can go on there."""
     return (run / "config.yaml").exists() and (run / "status.json").exists()
 
 
@@ -265,7 +265,10 @@ class Runs:
         failed = undisturbed.scenario.finish(folder)
         if failed is not None:
             return f"cannot be gone on with: {failed.fault or failed.output[-600:]}"
-        return difference(undisturbed.contents, contents(folder))
+        try:
+            return difference(undisturbed.contents, contents(folder))
+        except (OSError, ValueError) as error:
+            return f"a file is damaged: {error}"
 
     def drop(self, folder: Path, problem: str) -> str:
         """Remove the folder of a trial that held; the problem, with the folder where it did not."""
@@ -273,6 +276,3 @@ class Runs:
             shutil.rmtree(folder, ignore_errors=True)
             return ""
         return f"{folder}: {problem}"
-
-
-Action = Callable[[], object]

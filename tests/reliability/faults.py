@@ -23,9 +23,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fault_kinds import KINDS, Kind, Trial
+from fault_kinds import KINDS, ONLY, Kind, Trial
 
 NOTES = "faults.json"
+MEMORY = Path("/dev/shm")
 PROGRESS_S = 20
 """Seconds between signs of progress."""
 
@@ -94,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help="all, unless named")
     parser.add_argument("--count", type=int, help="trials of each kind")
+    parser.add_argument("--only", default="", help="of the runs, e.g. phase2")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a few trials of each")
     parser.add_argument("--into", type=Path, help="a folder for notes, to go on from")
@@ -106,10 +108,13 @@ def main(arguments: Sequence[str]) -> int:
         for kind in chosen:
             print(f"{kind.name}: {kind.title}; {kind.count} trials, {kind.quick} of a quick look")
         return 0
-    place = Path(tempfile.mkdtemp(prefix="empo-faults-")).resolve()
+    # Disks take milliseconds for each of thousands of files that are synchronised.
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2**32
+    place = Path(tempfile.mkdtemp(prefix="empo-faults-", dir=MEMORY if has_room else None))
     from fault_children import preload, warm_up
 
     preload(place, [__file__, *arguments])
+    os.environ[ONLY] = options.only
     warm_up()
     notes = None if options.into is None else options.into / NOTES
     outcomes = {}
@@ -118,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"in {place}, seed {options.seed}", flush=True)
     for kind in chosen:
         count = options.count or (kind.quick if options.quick else kind.count)
-        key = f"{kind.name} {count} {options.seed}"
+        key = f"{kind.name} {count} {options.seed} {options.only}"
         if key in outcomes or count == 0:
             continue
         outcomes[key] = tried(kind, count, options.seed, place / kind.name)

@@ -110,14 +110,21 @@ int openat64(int at, const char *path, int flags, ...) {
     REAL(openat64); MODE
     return fails(HOW, at, path) ? -1 : real(at, path, flags, mode);
 }
+/* As a disk that has become full: it takes a part, and refuses what is left. */
+static int refused_next;
 ssize_t write(int descriptor, const void *data, size_t size) {
     REAL(write);
+    if (refused_next == descriptor + 1) {
+        refused_next = 0;
+        errno = error;
+        return -1;
+    }
     if (!fails_on(WRITE, descriptor))
         return real(descriptor, data, size);
-    int reason = errno;
-    real(descriptor, data, size / 2); /* As a disk that has become full. */
-    errno = reason;
-    return -1;
+    if (size < 2 || sticks)
+        return -1;
+    refused_next = descriptor + 1;
+    return real(descriptor, data, size / 2);
 }
 size_t fwrite(const void *data, size_t size, size_t number, FILE *file) { /* As numpy writes. */
     REAL(fwrite);
