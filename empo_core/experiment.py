@@ -21,7 +21,7 @@ from empo_core.components import (
 )
 from empo_core.config import RunConfig, TrackerRef, installed
 from empo_core.config.files import load_config
-from empo_core.errors import REFUSALS, ConfigError, EmpoError
+from empo_core.errors import REFUSALS, ConfigError, EmpoError, StorageError
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import (
@@ -580,11 +580,22 @@ class Experiment:
                 try:
                     tracker.finish(status)
                 finally:
-                    if is_refused and not directory.is_gone:
-                        directory.leave_as_it_was(str(reason))
-                    else:
-                        directory.mark(status, reason)
+                    self._record_end(directory, status, reason, is_refused=is_refused)
         self.seconds = time.monotonic() - self._since
+
+    def _record_end(
+        self, directory: RunDirectory, status: RunStatus, reason: str | None, *, is_refused: bool
+    ) -> None:
+        """Record how the run ended; where that fails, what ended it is still the error."""
+        try:
+            if is_refused and not directory.is_gone:
+                directory.leave_as_it_was(str(reason))
+            else:
+                directory.mark(status, reason)
+        except StorageError as error:
+            if status == "finished":
+                raise
+            log.warning("%s; that the run is %s is not recorded", error, status)
 
     def _save_result(self) -> None:
         results = self.directory / RESULTS

@@ -41,6 +41,7 @@ from empo_core.runs.files import (
     is_gone,
     open_append,
     open_regular,
+    reason_of,
     refuse_strange_files,
     watch_root,
 )
@@ -57,6 +58,21 @@ EARLIER_RESULTS = ".results-before"
 SUMMARY = "summary.json"
 
 log = logging.getLogger("empo_core")
+
+
+class _LogFile(logging.StreamHandler[io.TextIOWrapper]):
+    """Writes a run's log; where the disk refuses, one warning says so, and the run goes on."""
+
+    _is_refused = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Warn of the first line that cannot be written."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._is_refused:
+            self._is_refused = True
+            log.warning("%s: %s; lines are missing there", self.stream.name, reason_of(error))
 
 
 class RunDirectory:
@@ -178,7 +194,7 @@ class RunDirectory:
         directory._seconds_before = before.seconds or 0.0
         names = (CONFIG, CONFIG_DATA, ENVIRONMENT, *([STATUS] if before.status else []))
         files = (directory.path / name for name in names)
-        directory._earlier = {file.name: file.read_bytes() for file in files if file.is_file()}
+        directory._earlier = {file.name: _read(file) for file in files if file.is_file()}
         return directory
 
     def begin_again(
@@ -286,7 +302,7 @@ class RunDirectory:
             listeners: Handlers that are told as well.
         """
         stream = io.TextIOWrapper(open_append(self.path / LOG), "utf-8")
-        handler = logging.StreamHandler(stream)
+        handler = _LogFile(stream)
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         root = logging.getLogger()
         level = root.level
@@ -300,7 +316,8 @@ class RunDirectory:
             root.setLevel(level)
             for log_handler in handlers:
                 root.removeHandler(log_handler)
-            stream.close()
+            with contextlib.suppress(OSError):  # Of lines that the disk had refused before.
+                stream.close()
 
     def __enter__(self) -> Self:
         """The directory, until it is released at the end of the block."""
@@ -356,6 +373,11 @@ def read_config(directory: Path) -> JsonValue:
             return quick.get("config")
     data: JsonValue = json.loads(json.dumps(parse_yaml(raw, name=str(path)).data))
     return data
+
+
+def _read(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
 
 
 def _sha256(raw: bytes) -> str:

@@ -56,6 +56,21 @@ def open_append(path: Path) -> BinaryIO:
         raise StorageError(f"{path}: cannot be opened: {_reason(path, error)}") from error
 
 
+def append_whole(file: BinaryIO, data: bytes) -> None:
+    """Append to a file of ``open_append``, all or nothing, past its buffer; raises OSError."""
+    descriptor = file.fileno()
+    end = os.fstat(descriptor).st_size
+    remaining = memoryview(data)
+    try:
+        while remaining:
+            remaining = remaining[os.write(descriptor, remaining) :]
+    except OSError:
+        # A disk that is full takes a part; what is appended later must not follow it.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
+
+
 def _carefully(path: str, flags: int) -> int:
     """As ``os.open``, of regular files alone: no link is followed, no pipe waited for."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

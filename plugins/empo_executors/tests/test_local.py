@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import queue
 import signal
@@ -22,6 +23,7 @@ from empo_core.errors import LostError, SolveError, WorkerError
 from empo_core.protocols import Needs
 from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams
+from empo_executors.worker_main import pack_call, run_worker
 from empo_testing.echo_worker import EchoWorker
 from empo_testing.executor import await_that, result_of
 
@@ -145,6 +147,17 @@ class Solver:
         self.path.touch()
 
 
+@pytest.mark.parametrize("make", [EchoWorker, lambda: 1 / 0])
+def test_a_worker_whose_caller_is_gone_when_it_is_built_ends_without_an_error(
+    make: Callable[[], object],
+) -> None:
+    caller, worker = multiprocessing.Pipe()
+    caller.send_bytes(cloudpickle.dumps(make))
+    caller.send_bytes(pack_call("echo", 1))
+    caller.close()
+    run_worker(worker, None)
+
+
 def test_errors_of_ours_come_as_they_are_and_workers_are_closed(
     start: Start, tmp_path: Path
 ) -> None:
@@ -184,6 +197,7 @@ def test_workers_end_when_their_parent_is_killed_stopped_ones_too(
         from empo_testing.echo_worker import EchoWorker
         from empo_executors.local import LocalExecutor
         from empo_executors.plugin import LocalParams
+from empo_executors.worker_main import pack_call, run_worker
 
         if __name__ == "__main__":
             executor = LocalExecutor(LocalParams(start_method={method!r}))
@@ -212,6 +226,7 @@ from empo_core.errors import WorkerError
 from empo_core.protocols import Needs
 from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams
+from empo_executors.worker_main import pack_call, run_worker
 from empo_testing.echo_worker import EchoWorker
 executor = LocalExecutor(LocalParams())
 try:

@@ -1,5 +1,6 @@
 import json
 import math
+import resource
 import signal
 import subprocess
 import sys
@@ -108,6 +109,24 @@ def test_a_resumed_run_goes_on_after_the_last_whole_line(tmp_path: Path) -> None
     tracker.log(1, {"x": 2.0})
     tracker.finish("finished")
     assert read(tmp_path) == [{"step": 0, "x": 1.0}, {"step": 1, "x": 2.0}]
+
+
+def test_a_line_that_the_disk_refuses_leaves_no_part_of_it(
+    tracker: JsonlTracker, tmp_path: Path
+) -> None:
+    tracker.log(1, {"loss": 1.0})
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # As on a full disk, a write beyond takes some of the bytes, and the next one none.
+    size = (tmp_path / "metrics.jsonl").stat().st_size + 5
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            tracker.log(2, {"loss": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    tracker.log(3, {"loss": 0.25})
+    tracker.finish("finished")
+    assert [line["step"] for line in read(tmp_path)] == [1, 3]
 
 
 def test_lines_of_steps_that_are_logged_again_are_dropped(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ def run_worker(pipe: Pipe, beat_s: float | None, *handles: object) -> None:
         handles: Arguments of the factory that a process must get when it starts.
     """
     server = _Server(pipe, beat_s)
-    with contextlib.suppress(EOFError, OSError):  # The caller is gone, or needs no more.
+    with contextlib.suppress(
+        EOFError, OSError, _PipeError
+    ):  # The caller is gone, or needs no more.
         server.serve(*handles)
     server.close()
 
@@ -72,8 +74,8 @@ class _Server:
             try:
                 reports = (self._report,) if is_reporting else ()
                 self._send(ANSWER, call(method, *reports, *arguments))
-            except _PipeError as error:
-                raise OSError from error
+            except _PipeError:
+                raise
             except BaseException as error:
                 self._send(RAISED, sendable(error))
 

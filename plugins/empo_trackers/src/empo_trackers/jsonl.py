@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.runs.atomic import write_file
-from empo_core.runs.files import open_append
+from empo_core.runs.files import append_whole, open_append
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams
 
@@ -44,6 +44,7 @@ class JsonlTracker(Tracker):
         """Append one line.
 
         Raises:
+            OSError: if the disk refuses; no part of the line is left.
             ValueError: if a metric is called ``step``, or the tracker has not started.
         """
         if self._file is None:
@@ -51,8 +52,7 @@ class JsonlTracker(Tracker):
         if "step" in metrics:
             raise ValueError("a metric cannot be called 'step'; use a key such as 'progress/step'")
         record = {"step": int(step)} | {key: _plain(value) for key, value in metrics.items()}
-        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        append_whole(self._file, json.dumps(record, allow_nan=False).encode() + b"\n")
 
     def truncate(self, step: int) -> None:
         """Drop the lines of later steps; whatever happens meanwhile, the file is whole.
