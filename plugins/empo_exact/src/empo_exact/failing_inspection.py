@@ -88,9 +88,7 @@ def _among_failed(
     return failed
 
 
-def _of_all_actions(
-    by_time: ByTime | None, spec: WorldSpec, null: dict[int, int]
-) -> Floats | None:
+def _of_all_actions(by_time: ByTime | None, spec: WorldSpec, null: dict[int, int]) -> Floats | None:
     """Q_r where all joint robot actions but one are not available."""
     if by_time is None:
         return None
