@@ -119,7 +119,7 @@ class Player(EpisodePlayer):
 class Camera(Player):
     films = True
     unasked_films = 1
-    def film(self, directory, *, episodes, seed):
+    def film(self, directory, *, episodes, seed, max_steps=None):
         shots = [np.full((8, 8, 3), shade, np.uint8) for shade in (0, 90)]
         return [write_gif(shots, directory / f"track_{n}.gif", 5) for n in range(episodes)]
 """
