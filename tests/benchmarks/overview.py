@@ -72,7 +72,7 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
     ),
     ("bench_fair.py",): (
         Comparison(
-            "solve with preset fair, of paper's time",
+            "solve with fair, of paper's time",
             (ASYMMETRIC, "fair"),
             "solve ratio",
             1.05,
@@ -80,7 +80,7 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
         ),
         Comparison("the same, rho 4", (ASYMMETRIC, "fair, rho 4"), "solve ratio", 1.3, True),
         Comparison(
-            "the same, robots that may fail",
+            "the same, robots may fail",
             (ASYMMETRIC, "fair, delta 1/8"),
             "solve ratio",
             1.7,
