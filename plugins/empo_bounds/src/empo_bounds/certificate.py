@@ -311,10 +311,18 @@ def write_certificate(
     return certificate
 
 
-def theory_data(question: Question) -> dict[str, JsonValue]:
-    """The parameters that the values of given policies depend on."""
+def symbols_of(question: Question) -> dict[str, JsonValue]:
+    """The symbols of the theory that the values of given policies depend on."""
     theory = question.theory.model_dump(mode="json", include=PARAMETERS)
     return theory | {"accrual": question.accrual}
+
+
+def theory_data(question: Question) -> dict[str, JsonValue]:
+    """The same with the names of the humans whose power counts, unless all do."""
+    theory = symbols_of(question)
+    if question.counts is not None:
+        theory["counts"] = [question.spec.agents[human].name for human in question.counts]
+    return theory
 
 
 def arrays_of(outcome: Certification) -> dict[str, np.ndarray]:
