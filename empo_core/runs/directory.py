@@ -408,7 +408,7 @@ def _new_directory(config: RunConfig, place: Path | None, env: object) -> Path:
     return path
 
 
-def _task(config: RunConfig, env: object) -> str:
+def _task(config: RunConfig, env: object = None) -> str:
     """The world and the task, of those that there are."""
     parts = labels(config, env)
     del parts[config.world_model is not None]  # The algorithm.
