@@ -277,7 +277,7 @@ class Updater:
             order, sampling_weight = drawn_segments(
                 whole.advantage, update, size, progress=progress, generator=self._generator
             )
-            for number, chosen in enumerate(order.split(size)):
+            for number, chosen in enumerate(torch.split(order, size)):
                 name = f"minibatch {number + 1} of epoch {epoch + 1}"
                 batch = whole.segments(chosen)
                 if vtrace == "minibatch" and self._steps > before:
