@@ -2,7 +2,7 @@
 
 1. ``collect``: the distinct timed states (state, steps left) among sources and successors.
 2. ``encode``: rows and flags of each, looked up in the replay.
-3. ``forward``: every network once, for each block of distinct timed states that are new.
+3. ``forward``: every network once, for the distinct timed states that are new, in parts that bound RAM.
 4. ``aggregate_q_r``: Q_r of every robot action from V_r of the successors, equation (4).
 5. ``aggregate_v_h_e``: V_h^e of every goal from V_h^e of the successors, equation (6).
 
@@ -143,9 +143,10 @@ def aggregate_q_r(
         gamma_r: The robot's discount.
         aggregate: Sums over the successors of each pair.
     """
-    pairs = aggregate(v_r, collected.pairs, weight=collected.prob)
+    by_pair = aggregate(v_r, collected.pairs, weight=collected.prob)
     transitions, profiles = profile_prob.shape
-    return gamma_r * torch.einsum("tp,tpr->tr", profile_prob, pairs.view(transitions, profiles, -1))
+    by_pair = by_pair.view(transitions, profiles, -1)
+    return gamma_r * torch.einsum("tp,tpr->tr", profile_prob, by_pair)
 
 
 def aggregate_v_h_e(
@@ -167,10 +168,10 @@ def aggregate_v_h_e(
         pi_r: The robots' policy.
         aggregate: Sums over the successors of each pair.
     """
-    pairs = aggregate(payoff, collected.pairs, weight=collected.prob)
+    by_pair = aggregate(payoff, collected.pairs, weight=collected.prob)
     transitions, profiles, slots = profile_prob.shape
-    pairs = pairs.view(transitions, profiles, -1, slots)
-    return (profile_prob * torch.einsum("tr,tprs->tps", pi_r, pairs)).sum(1)
+    by_pair = by_pair.view(transitions, profiles, -1, slots)
+    return (profile_prob * torch.einsum("tr,tprs->tps", pi_r, by_pair)).sum(1)
 
 
 def one_step_q_r(
