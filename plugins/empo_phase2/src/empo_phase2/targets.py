@@ -2,7 +2,7 @@
 
 1. ``collect``: the distinct timed states (state, steps left) among sources and successors.
 2. ``encode``: rows and flags of each, looked up in the replay.
-3. ``forward``: every network once, for the distinct timed states that are new, in parts that bound RAM.
+3. ``forward``: every network once, for each part of the distinct timed states that are new.
 4. ``aggregate_q_r``: Q_r of every robot action from V_r of the successors, equation (4).
 5. ``aggregate_v_h_e``: V_h^e of every goal from V_h^e of the successors, equation (6).
 
