@@ -37,7 +37,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator
-from empo_core.types import Segments, WorldSpec
+from empo_core.types import Quantity, Segments, WorldSpec
 from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions, steps_after
 from empo_phase2.profiles import HumanProfiles
@@ -282,13 +282,14 @@ class TargetComputer:
                 assert uniform is not None
                 v_h_e_weight *= samples_policy(batch, pi_r, uniform)[:, None]
         # Where they are learned, the other three have targets too: what they are in closed form.
-        x_h = u_r = v_r = None
+        others: dict[Quantity, Tensor] = {}
         if "x_h" in learned:
-            x_h = quantities.closed_form_x_h(sources, values["v_h_e"][source])
+            others["x_h"] = quantities.closed_form_x_h(sources, values["v_h_e"][source])
         if "u_r" in learned:
-            u_r = quantities.closed_form_u_r(values["x_h"][source])
+            others["u_r"] = quantities.closed_form_u_r(values["x_h"][source])
         if "v_r" in learned:
-            v_r = quantities.closed_form_v_r(sources, values["u_r"][source], source_q_r, pi_r)
+            u_r = values["u_r"][source]
+            others["v_r"] = quantities.closed_form_v_r(sources, u_r, source_q_r, pi_r)
         return BatchTargets(
             sources=sources,
             q_r=q_r,
@@ -296,9 +297,9 @@ class TargetComputer:
             pi_r=pi_r,
             v_h_e=v_h_e,
             v_h_e_weight=v_h_e_weight,
-            x_h=x_h,
-            u_r=u_r,
-            v_r=v_r,
+            x_h=others.get("x_h"),
+            u_r=others.get("u_r"),
+            v_r=others.get("v_r"),
             distinct=len(timed),
             items=len(collected.successor),
             must_be_finite={
