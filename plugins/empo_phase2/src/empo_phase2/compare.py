@@ -233,10 +233,10 @@ def _keys(
     return keys.numpy()
 
 
-def _spread(name: str, unit: str, values: Float[Tensor, " state"]) -> dict[str, float]:
+def _spread(name: str, unit: str, errors: Float[Tensor, " state"]) -> dict[str, float]:
     """A difference at the start, on average and at worst."""
     return {
-        f"Compare/{name}_root_{unit}": float(values[0]),
-        f"Compare/{name}_mean_{unit}": float(values.mean()),
-        f"Compare/{name}_max_{unit}": float(values.max()),
+        f"Compare/{name}_root_{unit}": float(errors[0]),
+        f"Compare/{name}_mean_{unit}": float(errors.mean()),
+        f"Compare/{name}_max_{unit}": float(errors.max()),
     }
