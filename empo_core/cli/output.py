@@ -172,6 +172,8 @@ def reported(*, debug: bool = False) -> Iterator[None]:
         elif isinstance(error, EmpoError):
             lines = [_without_traceback(str(error)), *notes]
             lines += [f"See docs/{error.page}"] if error.page else []
+        elif isinstance(error, OSError) and error.filename is not None:
+            lines = [f"{error.filename}: {error.strerror} (errno {error.errno})", *notes]
         else:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             hint = "This should not happen; '--debug' shows where it did."

@@ -18,7 +18,15 @@ from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds
 from empo_bounds.rounds import Certification, Round
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import MANIFEST, StrictModel, read_sealed, sealed_json, write_file
+from empo_core.runs.atomic import (
+    MANIFEST,
+    StrictModel,
+    make_folder,
+    read_sealed,
+    refused,
+    sealed_json,
+    write_file,
+)
 from empo_core.world_content import world_digest
 from empo_theory.parameters import TheoryParams
 from empo_worlds.arrays import load_arrays, save_arrays
@@ -270,8 +278,11 @@ def write_certificate(
         StorageError: if the disk refuses.
     """
     question = outcome.unrolled.question
-    directory.mkdir(exist_ok=True)
-    (directory / FILE).unlink(missing_ok=True)  # It must never stand beside other arrays.
+    make_folder(directory)
+    try:
+        (directory / FILE).unlink(missing_ok=True)  # It must never stand beside other arrays.
+    except OSError as error:
+        raise refused(directory / FILE, error) from error
     arrays = arrays_of(outcome)
     save_arrays(directory / ARRAYS, arrays)
     proved, assumed = outcome.rounds[-1].proved, outcome.assumed

@@ -18,6 +18,7 @@ from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, RunContext, WorldModel
+from empo_core.runs.atomic import make_folder
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import StateDict
 from empo_learning.bounded_curve import BoundedCurve
@@ -210,7 +211,7 @@ def solve(
         ConfigError: if the solution does not know the right values of every state.
         SolveError: if the algorithm cannot solve the world.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     algorithm: Algorithm = build(reference, registry=registry)
     context = RunContext(
         world=world, seed=seed, directory=directory, tracker=TrackerGroup([]), resume=False
