@@ -70,7 +70,7 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
     lost = [marked for marked in inside if marked != path and document.marks[marked] == place]
     if place == COMMAND_LINE and lost:
         raise wrong(
-            f"would replace {'.'.join(max(lost, key=len))}, which an earlier word sets; write "
+            f"would replace {'.'.join(map(str, lost[-1]))}, which an earlier word sets; write "
             f"{key}=... first"
         )
     document.data = _assigned(document.data, path, 0, value, wrong)
