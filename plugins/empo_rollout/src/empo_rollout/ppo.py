@@ -304,7 +304,7 @@ class Updater:
         parts: Iterable[Batch] = [batch]
         if self._plan.accumulate > 1:
             positions = torch.arange(len(batch.agent), device=self._device)
-            parts = (batch.segments(few) for few in positions.tensor_split(self._plan.accumulate))
+            parts = map(batch.segments, positions.tensor_split(self._plan.accumulate))
         names, metrics = list[str](), self._gradient.new_zeros(())
         self._gradient.zero_()
         for part in parts:
