@@ -57,7 +57,7 @@ def handles(place: Path) -> dict[str, set[str]]:
     return {
         "descriptors": descriptors,
         "processes": {str(child.pid) for child in psutil.Process().children(recursive=True)},
-        "shared memory": {path.name for path in Path("/dev/shm").iterdir()} - {place.parent.name},
+        "shared memory": {path.name for path in Path("/dev/shm").iterdir() if path.is_file()},
     }
 
 
