@@ -216,8 +216,10 @@ def test_rollout_acts_and_learns_by_its_network_alone(
     params = CONFIGS["rollout"]["algorithm"]["params"]
     size = params["update"]["minibatch_size"]
     assert sum(Rows.learned) == trunks * size * rows[-1]["optim/steps"] > 0
-    assert sum(Rows.acted) >= trunks * rows[-1]["step"]
-    assert sum(Rows.acted) % trunks == 0
+    tried, *acted = Rows.acted  # First the network is tried with one row.
+    assert tried == 1
+    assert sum(acted) >= trunks * rows[-1]["step"]
+    assert sum(acted) % trunks == 0
 
 
 def test_latent_asks_its_loss_in_every_update(registry: Registry, tmp_path: Path) -> None:
