@@ -90,7 +90,7 @@ def _damaged(suffix: str, raw: bytes, rng: random.Random) -> tuple[bytes, str]:
                 return _changed_items(raw, rng)
             if suffix == ".safetensors":
                 return _changed_tensor_header(raw, rng)
-        except (ValueError, IndexError, KeyError, struct.error):
+        except (ValueError, LookupError, TypeError, SyntaxError, MemoryError, struct.error, RecursionError):
             pass  # It is so damaged already that nothing but its bytes can be changed.
     if chance < 0.8:
         end = rng.randrange(len(raw) + 1)
@@ -146,7 +146,7 @@ def _changed_line(raw: bytes, rng: random.Random) -> tuple[bytes, str]:
 def _changed_array_header(raw: bytes, rng: random.Random) -> tuple[bytes, str]:
     """Another shape or type."""
     (size,) = struct.unpack("<H", raw[8:10])
-    header = eval_header(raw[10 : 10 + size])
+    header = _header(raw[10 : 10 + size])
     if rng.random() < 0.5:
         header["shape"] = rng.choice(SHAPES)
     else:
@@ -157,7 +157,7 @@ def _changed_array_header(raw: bytes, rng: random.Random) -> tuple[bytes, str]:
     return raw[:8] + struct.pack("<H", len(encoded)) + encoded + body, f"header {text}"
 
 
-def eval_header(raw: bytes) -> dict[str, str]:
+def _header(raw: bytes) -> dict[str, str]:
     """The header of an array, with the spelling of its values."""
     import ast
 
@@ -217,7 +217,7 @@ def _fit_manifest(path: Path) -> bool:
         try:
             array = np.load(io.BytesIO(raw), allow_pickle=False)
             entry |= {"dtype": array.dtype.str, "shape": list(array.shape)}
-        except (ValueError, EOFError, OSError):
+        except (ValueError, EOFError, OSError, MemoryError, SyntaxError, RecursionError):
             pass
     manifest.write_bytes(_sealed(json.dumps(data).encode()))
     return True

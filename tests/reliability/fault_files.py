@@ -113,7 +113,7 @@ SUBJECTS = {
     "replay": Subject("exact", ("game.json",), ("play", "RUN", "--replay", "game.json")),
     "sweep": Subject("exact", ("s.yaml",), ("sweep", "s.yaml", "--dry-run")),
     "list of runs": Subject("exact", (*RECORDS, "RUN/results/*.json"), ("runs", "runs")),
-    "comparison": Subject("exact", (*RECORDS, *TABLES), ("compare", "RUN", "RUN")),
+    "comparison": Subject("exact", (*RECORDS, *TABLES), ("compare", "RUN", "other")),
     **{
         f"checkpoint of {run}": Subject(run, CHECKPOINT, ("resume", "RUN", "--quiet"), True)
         for run in CONFIGS
@@ -167,8 +167,8 @@ def _templates(place: Path) -> dict[str, Path]:
             shutil.rmtree(older)
         result[name] = place / name
         shutil.copytree(folder, place / name, ignore=PICTURES)
-        target = next((place / name / "runs").iterdir()) / "config.yaml"
-        target.write_bytes((run / "config.yaml").read_bytes())
+        if name == "exact":  # For comparisons.
+            shutil.copytree(place / name / "runs" / run.name, place / name / "other")
     return result
 
 
@@ -178,17 +178,15 @@ def _step(path: Path) -> int:
 
 def _record(folder: Path, run: Path) -> None:
     """A game of the run's human, who does the first action always."""
-    from empo_core.experiment import Experiment
     from empo_core.runs.atomic import write_file
     from empo_inspector.game import Game
     from empo_inspector.game_record import record_of
     from empo_inspector.play_commands import _opened
 
-    assert Experiment.load(run)
     world, policies, theory = _opened(str(run))
     human = world.spec.humans[0]
     game = Game(world, policies, [human], seed=3)
-    while not game.is_over:
+    while not game.now.is_over:
         game.step({human: 0})
     write_file(folder / "game.json", record_of(game, theory).model_dump_json() + "\n")
 
