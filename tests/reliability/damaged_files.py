@@ -90,7 +90,15 @@ def _damaged(suffix: str, raw: bytes, rng: random.Random) -> tuple[bytes, str]:
                 return _changed_items(raw, rng)
             if suffix == ".safetensors":
                 return _changed_tensor_header(raw, rng)
-        except (ValueError, LookupError, TypeError, SyntaxError, MemoryError, struct.error, RecursionError):
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            SyntaxError,
+            MemoryError,
+            struct.error,
+            RecursionError,
+        ):
             pass  # It is so damaged already that nothing but its bytes can be changed.
     if chance < 0.8:
         end = rng.randrange(len(raw) + 1)

@@ -198,9 +198,7 @@ def _paths(folder: Path, subject: Subject) -> list[Path]:
     return sorted({path for pattern in patterns for path in folder.glob(pattern)})
 
 
-def _batch(
-    name: str, numbers: range, seed: int, templates: dict[str, Path]
-) -> Iterator[Trial]:  # type: ignore[misc]
+def _batch(name: str, numbers: range, seed: int, templates: dict[str, Path]) -> Iterator[Trial]:  # type: ignore[misc]
     """Damage files in one process after another; returns how many were tried."""
     subject = SUBJECTS[name]
     place = templates[subject.run].parent / "tried"
