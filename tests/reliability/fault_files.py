@@ -245,9 +245,12 @@ class Reader:
             self._acts.add(f"{event} {arguments[0]!r}")
         elif event in CHANGES:
             self._note_path(event, arguments[0])
-        elif event == "open" and isinstance(arguments[2], int):
-            if arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-                self._note_path(event, arguments[0])
+        elif (
+            event == "open"
+            and isinstance(arguments[2], int)
+            and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        ):
+            self._note_path(event, arguments[0])
 
     def _note_path(self, event: str, path: Any) -> None:
         if isinstance(path, str | bytes | os.PathLike):
