@@ -243,9 +243,7 @@ class Reader:
             return
         if event in ACTS:
             self._acts.add(f"{event} {arguments[0]!r}")
-        elif event in CHANGES:
-            self._note_path(event, arguments[0])
-        elif (
+        elif event in CHANGES or (
             event == "open"
             and isinstance(arguments[2], int)
             and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
