@@ -61,6 +61,13 @@ def together(session: nox.Session) -> None:
 
 
 @nox.session
+def faults(session: nox.Session) -> None:
+    """Hard use, in half an hour: runs killed, interrupted, poisoned and starved, in one table."""
+    session.install(*DEV)
+    session.run("python", "tests/reliability/faults.py", *session.posargs)
+
+
+@nox.session
 def browser(session: nox.Session) -> None:
     """Pages in the system's Chromium, e.g. Debian's package ``chromium``."""
     session.install(*DEV)

@@ -38,7 +38,7 @@ from empo_core.protocols import (
 )
 from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.run_warnings import LoggedWarnings, with_warnings
-from empo_core.runs.atomic import strict_json, write_file
+from empo_core.runs.atomic import make_folder, strict_json, write_file
 from empo_core.runs.directory import (
     CONFIG,
     ENVIRONMENT,
@@ -600,7 +600,7 @@ class Experiment:
     def _save_result(self) -> None:
         results = self.directory / RESULTS
         refuse_gone(results)
-        results.mkdir(exist_ok=True)
+        make_folder(results)
         self.result.save(results)
         self._write_summary()
 

@@ -32,8 +32,8 @@ def nearest(word: str, choices: Iterable[str], *, cutoff: float = 0.6) -> str | 
     if len(word) > _MAX_LENGTH or (left is not None and next(left, None) is None):
         return None
     candidates = list(itertools.islice(choices, _MAX_CHOICES))
-    for least in (_MISSPELT, cutoff):
-        if close := difflib.get_close_matches(word, candidates, n=1, cutoff=max(least, cutoff)):
+    for likeness in (_MISSPELT, cutoff):
+        if close := difflib.get_close_matches(word, candidates, n=1, cutoff=max(likeness, cutoff)):
             return close[0]
         begins = [name for name in candidates if name.startswith(word) and len(word) >= _BEGIN]
         if begins:

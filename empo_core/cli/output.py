@@ -180,6 +180,8 @@ def reported(*, debug: bool = False) -> Iterator[None]:
             lines += [f"See docs/{error.page}"] if error.page else []
         elif named:
             lines = [named, *notes]
+        elif isinstance(error, OSError) and error.filename is not None:
+            lines = [f"{error.filename}: {error.strerror} (errno {error.errno})", *notes]
         else:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             hint = "This should not happen; '--debug' shows where it did."

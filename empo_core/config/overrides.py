@@ -66,8 +66,15 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
             raise wrong(
                 f"{name} is a permission, which counts only where the config file itself has it"
             )
+    inside = [marked for marked in document.marks if marked[: len(path)] == path]
+    lost = [marked for marked in inside if marked != path and document.marks[marked] == place]
+    if place == COMMAND_LINE and lost:
+        raise wrong(
+            f"would replace {'.'.join(map(str, lost[-1]))}, which an earlier word sets; write "
+            f"{key}=... first"
+        )
     document.data = _assigned(document.data, path, 0, value, wrong)
-    for marked in [marked for marked in document.marks if marked[: len(path)] == path]:
+    for marked in inside:
         del document.marks[marked]
     for depth in range(1, len(path)):
         document.marks.setdefault(path[:depth], place)  # It opened those.

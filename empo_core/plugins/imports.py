@@ -191,12 +191,21 @@ def _notes() -> Path:
     return folder / "empo" / f"importing-{platform.node()}-{os.getpid()}"
 
 
+def _is_worker() -> bool:
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
 @contextlib.contextmanager
 def noted() -> Iterator[Callable[[str, str], None]]:
     """A function that notes what is imported next; the notes are removed at the end.
 
-    Its arguments are the module, and what it belongs to, in words.
+    Its arguments are the module, and what it belongs to, in words. A worker process notes nothing:
+    whoever started it may kill it, and tells how it ended.
     """
+    if _is_worker():
+        yield lambda module, owner: None
+        return
     try:
         path = _notes()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -83,6 +83,18 @@ class Sealed(StrictModel):
     body: dict[str, Any]
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, where they are missing.
+
+    Raises:
+        StorageError: if the disk refuses.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refused(path, error) from error
+
+
 def write_file(path: str | Path, data: str | bytes) -> None:
     """Write a small file so that a reader finds the old contents or the new, never a part.
 

@@ -50,6 +50,8 @@ class GoalCell:
         steps = settings.embodied.plan
         self.world = load_world(DisempowerParams(layout=layout, max_steps=steps))
         self.starts = reached(self.world)
+        self._empowerment: np.ndarray | None = None
+        self._references: Plan | None = None
 
     def plan(self, robot: str) -> Plan:
         """A robot of the settings, or the references: a random one by ``beta_r`` 0."""
@@ -121,9 +123,17 @@ class GoalCell:
         )
 
     def scores(self, robot: str, keys: Sequence[int], seeds: Sequence[int]) -> Iterator[Score]:
-        """Scores of a robot with the key in each of some cells; solves for it once."""
-        plan = self.plan(robot)
-        empowerment = self.empowerment(plan.result)
+        """Scores of a robot with the key in each of some cells; solves for it once.
+
+        All robots have the same states, whose empowerment is worked out for the first of them.
+        """
+        plan = self._references if robot in (IDLE, RANDOM) else None
+        plan = plan or self.plan(robot)
+        # References differ in play only, which comes first; nothing else is kept beside a robot's.
+        self._references = plan if robot in (IDLE, RANDOM) else None
+        if self._empowerment is None:
+            self._empowerment = self.empowerment(plan.result)
+        empowerment = self._empowerment
         for key, seed in zip(keys, seeds, strict=True):
             yield self.play(robot, plan, empowerment, key, seed)
 

@@ -2,7 +2,8 @@
 
 Both get the same environment, networks, hyperparameters and numbers of steps and updates, one
 process and one thread, turn by turn with several seeds. Printed are steps per second of processor
-time, medians over the seeds, and the mean return of the newest 100 episodes at shares of the run.
+time, milliseconds of it per minibatch and per step of all environments, medians over the seeds, and
+the mean return of the newest 100 episodes at shares of the run.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/bench_ppo.py [--seeds 5] [--steps 131072]
 """
@@ -14,10 +15,11 @@ import tempfile
 import time
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -28,6 +30,8 @@ from rich.table import Table
 from empo_core.config import RunConfig
 from empo_core.experiment import run
 from empo_core.protocols import Tracker
+from empo_rollout.collector import RolloutCollector
+from empo_rollout.ppo import Updater
 
 ENVS = 64
 GAMMA, LAMBDA, RATE, CLIP = 0.98, 0.8, 1e-3, 0.2
@@ -39,10 +43,62 @@ Setting = tuple[int, int, int]
 SHARES = (0.1, 0.25, 0.5, 1.0)
 
 
-def ours(
-    seed: int, steps: int, setting: Setting, gradient: str = "autograd"
-) -> tuple[float, list[float]]:
-    """Steps per second of processor time, and mean returns at shares of the run."""
+class Measured(NamedTuple):
+    """A run: steps per second of processor time, parts of it, and how well it learned.
+
+    Attributes:
+        speed: Steps per second.
+        minibatch_ms: Of an update, per minibatch.
+        step_ms: Of collection, per step of all environments.
+        returns: Mean returns at shares of the run.
+    """
+
+    speed: float
+    minibatch_ms: float
+    step_ms: float
+    returns: list[float]
+
+
+def measured(
+    seconds: float,
+    update_s: float,
+    collect_s: float,
+    steps: int,
+    setting: Setting,
+    curve: list[float],
+) -> Measured:
+    """A run of so many steps, of seconds of processor time."""
+    _, minibatch, epochs = setting
+    return Measured(
+        steps / seconds,
+        1e3 * update_s * minibatch / (steps * epochs),
+        1e3 * collect_s * ENVS / steps,
+        at_shares(curve),
+    )
+
+
+@contextmanager
+def timed(kind: type, name: str) -> Iterator[list[float]]:
+    """Processor seconds of each call of a method, while entered."""
+    seconds: list[float] = []
+    method = getattr(kind, name)
+
+    def measuring(*arguments: Any, **named: Any) -> Any:
+        began = time.process_time()
+        try:
+            return method(*arguments, **named)
+        finally:
+            seconds.append(time.process_time() - began)
+
+    setattr(kind, name, measuring)
+    try:
+        yield seconds
+    finally:
+        setattr(kind, name, method)
+
+
+def ours(seed: int, steps: int, setting: Setting, gradient: str = "autograd") -> Measured:
+    """A run of our own."""
     horizon, minibatch, epochs = setting
     params: dict[str, Any] = {
         "total_steps": steps,
@@ -63,7 +119,11 @@ def ours(
         "compute": {"threads": 1},
         "reporting": {"evaluation_episodes": 0, "checkpoint_interval": 0},
     }
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        timed(Updater, "update") as update,
+        timed(RolloutCollector, "collect") as collect,
+    ):
         config = RunConfig.model_validate(
             {
                 "algorithm": {"name": "rollout", "params": params},
@@ -76,7 +136,7 @@ def ours(
         result: Any = run(config, watchers=[clock])
     means = (row.mean_return for row in result.record.history)
     curve = [float("nan") if mean is None else mean for mean in means]
-    return steps / clock.seconds, at_shares(curve)
+    return measured(clock.seconds, sum(update), sum(collect), steps, setting, curve)
 
 
 class Clock(Tracker):
@@ -98,7 +158,7 @@ class Clock(Tracker):
         self.seconds = time.process_time() - self._began
 
 
-def theirs(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]:
+def theirs(seed: int, steps: int, setting: Setting) -> Measured:
     """The same by Stable-Baselines3."""
     horizon, minibatch, epochs = setting
     with warnings.catch_warnings():
@@ -139,9 +199,10 @@ def theirs(seed: int, steps: int, setting: Setting) -> tuple[float, list[float]]
         seed=seed,
         device="cpu",
     )
-    model.learn(steps, callback=curve)
+    with timed(PPO, "train") as update, timed(PPO, "collect_rollouts") as collect:
+        model.learn(steps, callback=curve)
     seconds = time.process_time() - began
-    return steps / seconds, at_shares(curve.curve)
+    return measured(seconds, sum(update), sum(collect), steps, setting, curve.curve)
 
 
 def at_shares(curve: Sequence[float]) -> list[float]:
@@ -163,6 +224,8 @@ def main() -> None:
     table.add_column("who")
     table.add_column("steps/s", justify="right")
     table.add_column("ratio", justify="right")
+    table.add_column("minibatch, ms", justify="right")
+    table.add_column("step, ms", justify="right")
     for share in SHARES:
         table.add_column(f"return at {share:.0%}", justify="right")
     for name, setting in SETTINGS.items():
@@ -172,19 +235,26 @@ def main() -> None:
 
 def compare(table: Table, name: str, setting: Setting, seeds: int, steps: int) -> None:
     """Add three rows, of runs that took turns."""
-    results: dict[str, list[tuple[float, list[float]]]] = {
+    results: dict[str, list[Measured]] = {
         who: [] for who in ("Stable-Baselines3", "EMPO, autograd", "EMPO, closed-form")
     }
     for seed in range(seeds):
         results["Stable-Baselines3"].append(theirs(seed, steps, setting))
         for gradient in ("autograd", "closed-form"):
             results[f"EMPO, {gradient}"].append(ours(seed, steps, setting, gradient))
-    baseline = median(speed for speed, _ in results["Stable-Baselines3"])
+    baseline = median(run.speed for run in results["Stable-Baselines3"])
     for who, runs in results.items():
-        speed = median(speed for speed, _ in runs)
-        returns = np.nanmean([returns for _, returns in runs], axis=0)
-        numbers = [f"{number:.0f}" for number in returns]
-        table.add_row(name, who, f"{speed:,.0f}", f"{speed / baseline:.2f} x", *numbers)
+        speed = median(run.speed for run in runs)
+        returns = np.nanmean([run.returns for run in runs], axis=0)
+        table.add_row(
+            name,
+            who,
+            f"{speed:,.0f}",
+            f"{speed / baseline:.2f} x",
+            f"{median(run.minibatch_ms for run in runs):.2f}",
+            f"{median(run.step_ms for run in runs):.2f}",
+            *(f"{number:.0f}" for number in returns),
+        )
 
 
 if __name__ == "__main__":

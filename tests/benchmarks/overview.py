@@ -53,6 +53,7 @@ class Comparison:
         return "reached" if reached else "missed"
 
 
+ASYMMETRIC = "Asymmetric freeing, simple"
 COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
     ("bench_first_run.py",): (
         Comparison("first run of the main example, CPU s", ("first run",), "seconds", 15, True),
@@ -68,6 +69,23 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
             "sweep, ns a swept transition", ("asymmetric_freeing_simple, T=20",), "ns", 9, True
         ),
         Comparison("two threads for it", ("asymmetric_freeing_simple, T=20",), "two / one", 1.7),
+    ),
+    ("bench_fair.py",): (
+        Comparison(
+            "solve with fair, of paper's time",
+            (ASYMMETRIC, "fair"),
+            "solve ratio",
+            1.05,
+            True,
+        ),
+        Comparison("the same, rho 4", (ASYMMETRIC, "fair, rho 4"), "solve ratio", 1.3, True),
+        Comparison(
+            "the same, robots may fail",
+            (ASYMMETRIC, "fair, delta 1/8"),
+            "solve ratio",
+            1.7,
+            True,
+        ),
     ),
     ("bench_environments.py",): (
         Comparison("one environment, k agent-steps/s", ("trivial", "2", "environment"), "k/s", 120),

@@ -106,7 +106,8 @@ def test_a_state_has_its_own_power(run: Experiment) -> None:
     [
         (["--measure", "pride"], "pride"),
         (["--coalition-goal", "lit"], "--coalition-goal"),
-        (["--measure", "coalitions", "--coalition-goal", "dark"], "dark"),
+        (["--measure", "coalitions", "--coalition-goal", "dark"], "--coalition-goal dark"),
+        (["--measure", "reserve", "--reserve-goal", "dark"], "--reserve-goal dark"),
         (["--time", "1"], "--time"),
         (["--state", "99"], "99"),
     ],

@@ -372,6 +372,20 @@ def test_an_agent_refuses_what_are_no_finite_numbers(
         load_agent(cartpole).act(observation)
 
 
+def test_a_plugin_that_a_run_had_and_that_is_missing_is_named(
+    cartpole: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(cartpole, tmp_path / "run"))
+    config, record = run / "config.yaml", run / "env.json"
+    config.write_text(config.read_text().replace("name: mlp", "name: of-a-plugin"))
+    (run / "config.json").unlink()
+    data = json.loads(record.read_text())
+    data["plugins"]["empo-gone"] = "1.2"
+    record.write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match=r"(?s)'of-a-plugin'.*empo-gone 1\.2"):
+        evaluate_run(run, episodes=1)
+
+
 def test_a_latent_agent_acts_in_a_plain_loop(latent: Path) -> None:
     environment = gymnasium.make("Pendulum-v1", max_episode_steps=5)
     assert return_of(load_agent(latent), environment) < 0

@@ -22,6 +22,7 @@ from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
 from empo_core.errors import ComponentExitError, EmpoError, TrackerError
 from empo_core.experiment import Experiment, run
+from empo_core.plugins.imports import noted
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, Tracker
 from empo_core.runs.directory import RunDirectory
@@ -251,6 +252,21 @@ def test_a_plugin_that_ends_the_process_is_named_by_the_next_command(tmp_path: P
     assert "ended without a word while it imported outside_of_empo" in again.stderr
     assert "outside-plugin" in again.stdout
     assert "without a word" not in listed(EMPO_BLOCK_PLUGINS="outside-plugin").stderr
+
+
+def test_a_worker_that_is_killed_while_it_imports_is_blamed_on_no_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def notes() -> list[str]:
+        with noted() as note:
+            note("module", "owner")
+            return [path.read_text() for path in tmp_path.rglob("importing-*")]
+
+    assert len(notes()) == 1
+    monkeypatch.setattr("multiprocessing.process._parent_process", object())
+    assert notes() == []
 
 
 def test_errors_after_validation_have_a_place_in_the_file(

@@ -93,6 +93,9 @@ def test_it_acts_as_learned_for_its_goals_and_as_another_prior_for_all_others(fi
     ).float()
     assert (found[:-1, goal] == learned[:-1]).all()
     assert (found[-1, goal] == planned[-1, goal]).all(), "a soup is served"
+    always = prior_of(world, file, achieved="learned")
+    staying = always.policy(states, torch.full((len(states),), 3))
+    assert (staying[:, goal] == learned).all(), "where soups are served, too"
     others = [number for number in range(len(world.spec.goals)) if number != goal]
     assert (found[:, others] == planned[:, others]).all()
     mixed = prior_of(world, file, exploration=0.4).policy(states, torch.full((len(states),), 3))

@@ -122,7 +122,7 @@ def test_robots_that_learn_stand_in_the_table_with_their_steps(run: Run, tmp_pat
     assert [*rows][1:] == [f"{name} learned, seed 0" for name in names]
     assert [int(row["env_steps"]) for row in rows.values()][:4] == [0, 800, 800, 800]
     assert all(0 <= float(row["success"]) <= 1 for row in rows.values())
-    assert "18.9 and 20.5" in table[-1]  # Contrastive robots are too weak to be compared.
+    assert "18.9 and 20.5" in table[-1]  # What others have for contrastive ones.
     (spent,) = out.glob("*/cpu_seconds.json")  # Those of the run, counted once.
     assert float(rows["EMPO mlp learned, seed 0"]["cpu_seconds"]) == json.loads(spent.read_text())
     assert run(out, settings, *options, "--only", " learned,").count("read from") == 5

@@ -342,7 +342,7 @@ def figures_of_run() -> list[Figure]:
     of_ours = [name for name in run["modules"] if name.split(".")[0].startswith("empo_")]
     functions = [f"{Path(file).name} {name}" for file, name in run["functions"]]
     files = sorted({file for file, _ in run["functions"]})
-    walk = WALK.search((ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8"))
+    walk = WALK.search((ROOT / "docs/explanation/walks.md").read_text(encoding="utf-8"))
     assert walk is not None
     named = re.findall(r"`([\w./]+\.py)`", walk[0])
     unnamed = [

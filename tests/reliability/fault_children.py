@@ -128,6 +128,7 @@ def call_here(folder: Path, *arguments: str) -> None:
         app(list(arguments), standalone_mode=False)
     finally:
         os.chdir(before)
+        gc.collect()  # Else files that are mapped stay open.
         gc.freeze()
 
 

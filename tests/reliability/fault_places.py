@@ -282,7 +282,7 @@ def _full_output(runs: Runs, name: str, folder: Path, chance: random.Random) -> 
 _CASES = {
     _small_files: LEARNERS,
     _full_disk: LEARNERS,
-    _read_only: (*LEARNERS, "certificate", "sweep"),
+    _read_only: (*LEARNERS, "certificate"),
     _descriptors: (*LEARNERS, "certificate", "sweep"),
     _homeless: ("exact", "rollout"),
     _tiny_shared_memory: ("phase2", "rollout"),

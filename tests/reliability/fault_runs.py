@@ -90,7 +90,8 @@ class Scenario:
         for _ in range(3):
             if (arguments := self.next(folder)) is None:
                 return None
-            ended = call(folder, *arguments)
+            # Trials that failed are only run again where somebody asks for it.
+            ended = call(folder, *arguments, *(["--retry-failed"] if self.name == "sweep" else []))
             if ended.code:
                 return ended
             if self.command is not None:
@@ -148,7 +149,7 @@ def contents_of_run(run: Path) -> dict[str, Any]:
             result[name] = _plain(json.loads(path.read_text().replace(str(run.parent), "PLACE")))
         elif path.suffix in (".npy", ".safetensors"):
             result[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        else:
+        elif path.suffix not in (".png", ".pdf", ".svg"):  # Pictures may fail, with a warning.
             result[name] = "there"
     checkpoints = Checkpoints(run / "checkpoints")
     for step in checkpoints.steps()[-1:]:

@@ -56,7 +56,7 @@ def _interrupted(
     runs: Runs, stage: str, name: str, number: signal.Signals, folder: Path, chance: random.Random
 ) -> str:
     """Interrupt a run, and say what is wrong with its end; empty: nothing."""
-    before = set(Path("/dev/shm").iterdir()) - {runs.place.parent}
+    before = _segments()
     temporary = folder / "tmp"
     temporary.mkdir()
     changes = ()
@@ -80,13 +80,18 @@ def _interrupted(
         return problem
     if left := [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]:
         return f"processes are left: {left}"
-    if left := set(Path("/dev/shm").iterdir()) - before - {runs.place.parent}:
+    if left := _segments() - before:
         return f"shared memory is left: {left}"
     if left := [path.name for path in temporary.iterdir() if path.name != "numba"]:
         return f"temporary files are left: {left}"
     if changes:
         return ""  # The undisturbed run is another.
     return runs.verdict(name, folder)
+
+
+def _segments() -> set[Path]:
+    """Segments of shared memory, which are files."""
+    return {path for path in Path("/dev/shm").iterdir() if path.is_file()}
 
 
 def _fault(stage: str, number: signal.Signals, ended: Ended) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -56,7 +57,7 @@ def handles(place: Path) -> dict[str, set[str]]:
     return {
         "descriptors": descriptors,
         "processes": {str(child.pid) for child in psutil.Process().children(recursive=True)},
-        "shared memory": {path.name for path in Path("/dev/shm").iterdir()} - {place.parent.name},
+        "shared memory": {path.name for path in Path("/dev/shm").iterdir() if path.is_file()},
     }
 
 
@@ -64,6 +65,7 @@ def leaks(before: dict[str, set[str]], place: Path) -> str:
     """What is there that was not before, and does not go; empty: nothing."""
     deadline = time.monotonic() + 20
     while True:
+        gc.collect()
         left = {key: now - before[key] for key, now in handles(place).items()}
         if not any(left.values()):
             return ""

@@ -47,19 +47,28 @@ CODE = {
     ("rollout", "targets"): (ppo, "advantages"),
     ("rollout", "rewards"): (PendulumEnv, "step"),
     ("latent", "rewards"): (PendulumEnv, "step"),
+    ("rollout", "observations"): (PendulumEnv, "step"),
+    ("latent", "observations"): (PendulumEnv, "step"),
 }
-"""Functions whose results, or a part of them, are NaN for a while: U_r of the robots, returns that
-values are to learn, rewards of the environment."""
+"""Functions whose results, or a part of them, are not finite for a while: U_r of the robots,
+returns that values are to learn, rewards and observations of the environment."""
+PLACES = [*STATE, *CODE]
+QUICK = {
+    ("phase2", "weights"), ("phase2", "rewards"), ("rollout", "moments"), ("latent", "targets"),
+    ("latent", "observations"),
+}  # fmt: skip
 
 
-def poisoned(value: Any) -> Any:
-    """The result of a function with NaN in it."""
+def poisoned(value: Any, target: str = "rewards", number: float = torch.nan) -> Any:
+    """The result of a function with NaN, or another number, in it."""
     if isinstance(value, torch.Tensor):
-        return torch.full_like(value, torch.nan)
+        return torch.full_like(value, number)
     if isinstance(value[0], torch.Tensor):  # Advantages and returns.
-        return value[0], torch.full_like(value[1], torch.nan)
-    seen, _, *rest = value  # A step of an environment.
-    return seen, float("nan"), *rest
+        return value[0], torch.full_like(value[1], number)
+    observation, reward, *rest = value  # A step of an environment.
+    if target == "observations":
+        return np.full_like(observation, number), reward, *rest
+    return observation, number, *rest
 
 
 def inject(loop: Loop, pattern: str, number: float = torch.nan) -> None:
@@ -76,15 +85,15 @@ def inject(loop: Loop, pattern: str, number: float = torch.nan) -> None:
     learner.load_state_dict(state)
 
 
-def armed(patch: pytest.MonkeyPatch, name: str, target: str) -> None:
-    """Have NaN get into a run of this algorithm."""
+def armed(patch: pytest.MonkeyPatch, name: str, target: str, number: float) -> None:
+    """Have a number get into a run of this algorithm."""
     whole, place, active = Loop._advance, LEARNERS[name], [False]
 
     def advance(loop: Loop) -> None:
         if loop._learner.updates == place:
             active[0] = True
             if (name, target) in STATE:
-                inject(loop, STATE[name, target])
+                inject(loop, STATE[name, target], number)
         whole(loop)
 
     patch.setattr(Loop, "_advance", advance)
@@ -94,28 +103,29 @@ def armed(patch: pytest.MonkeyPatch, name: str, target: str) -> None:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             found = original(*args, **kwargs)
-            return poisoned(found) if active[0] else found
+            return poisoned(found, target, number) if active[0] else found
 
         patch.setattr(owner, function, call)
 
 
 @pytest.mark.parametrize(
-    ("name", "target"),
+    ("name", "target", "number"),
     [
-        pytest.param(name, what, marks=[] if number % 3 == place else pytest.mark.slow)
-        for place, name in enumerate(LEARNERS)
-        for number, what in enumerate(["weights", "moments", "targets", "rewards"])
+        pytest.param(*place, number, marks=[] if is_quick else pytest.mark.slow)
+        for number in (torch.nan, torch.inf)
+        for place in PLACES
+        for is_quick in [place in QUICK and number is torch.nan]
     ],
 )
 def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
-    name: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, target: str, number: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = RunConfig.model_validate(
         {**CONFIGS[name], "trackers": [], "runs": str(tmp_path), "seed": 1}
     )
     with monkeypatch.context() as patch:
-        armed(patch, name, target)
-        with pytest.raises(EmpoError, match=r"finite|nan|NaN"):
+        armed(patch, name, target, number)
+        with pytest.raises(EmpoError, match=r"finite|nan|NaN|inf"):
             run(config)
     (directory,) = tmp_path.iterdir()
     found = Checkpoints(directory / CHECKPOINTS).newest()

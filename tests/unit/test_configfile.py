@@ -452,6 +452,18 @@ def test_an_override_replaces_what_the_file_says_and_where() -> None:
     assert document.place(["a"]) == "f:1:1"
 
 
+def test_an_override_that_would_undo_an_earlier_one_is_refused() -> None:
+    document = parse_yaml("a: {b: 1, c: 2}", name="f")
+    apply_override(document, "a.b=3")
+    apply_override(document, "a.b=4")
+    with pytest.raises(ConfigError, match=r"^command line: a: would replace a\.b"):
+        apply_override(document, "a=other")
+    assert document.data == {"a": {"b": 4, "c": 2}}
+    apply_override(document, "d=other")
+    apply_override(document, "d.e=1")
+    assert document.data["d"] == {"name": "other", "e": 1}
+
+
 def test_brackets_in_a_text_are_not_nested() -> None:
     text = "[" * 200
     assert parse_yaml(f"a: '{text}'", name="x").data == {"a": text}

@@ -450,6 +450,43 @@ def test_runs_that_cannot_be_written_are_one_clear_error(
             run(config, registry=registry)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is a device of Linux")
+def test_a_log_that_cannot_be_written_costs_one_warning(
+    config: RunConfig,
+    registry: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    full = Path("/dev/full").open("ab")  # noqa: SIM115
+    monkeypatch.setattr("empo_core.runs.directory.open_append", lambda path: full)
+    done = Experiment.start(config, registry=registry)
+    assert read(done.directory / "status.json")["status"] == "finished"
+    assert [r.getMessage().partition(":")[0] for r in caplog.records].count("/dev/full") == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_where_the_end_of_a_run_cannot_be_recorded_its_cause_is_the_error(
+    tmp_path: Path,
+    registry: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mark = RunDirectory.mark
+
+    def refuse(self: RunDirectory, status: Any, error: str | None = None) -> None:
+        if status != "running":
+            raise StorageError("status.json: no space")
+        mark(self, status, error)
+
+    monkeypatch.setattr(RunDirectory, "mark", refuse)
+    with pytest.raises(SolveError):
+        run(make(tmp_path, registry, "algorithm.params.ends=failed"), registry=registry)
+    assert "status.json: no space" in caplog.text
+    with pytest.raises(StorageError):
+        run(make(tmp_path, registry), registry=registry)
+
+
 def test_a_tracker_that_cannot_finish_costs_a_warning(
     tmp_path: Path, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:

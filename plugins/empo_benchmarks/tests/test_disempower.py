@@ -312,9 +312,9 @@ def test_every_mistake_has_a_place(params: dict[str, Any], place: str) -> None:
 
 
 def test_configs_choose_the_world() -> None:
-    components = {component.name: component for component in empo_components()}
+    components = {(component.kind, component.name): component for component in empo_components()}
     chosen = WorldModelRef.model_validate({"name": "disempower", "params": {"layout": "push_pull"}})
-    world = components["disempower"].load()(chosen.params)
+    world = components["world_model", "disempower"].load()(chosen.params)
     assert world.spec.horizon == 50
     assert [len(agent.actions) for agent in world.spec.agents] == [5, 5, 13]
     assert world.spec.agents[0].actions[0] == "stay"

@@ -20,6 +20,7 @@ from empo_exact.plugin import ExactParams
 from empo_exact.solve import solve
 
 DIGITS = 60
+MOST = 1e-12
 TINY = 1e-290
 """Below, doubles lose digits."""
 NUMBERS = ("beta_h", "gamma_h", "nu", "beta_r", "gamma_r", "zeta", "xi", "eta", "delta")
@@ -140,9 +141,11 @@ def relative(actual: Sequence[float], expected: Sequence[Any]) -> float:
         return float(max(errors, default=0.0))
 
 
-def errors(seed: int) -> tuple[dict[str, float], float]:
-    """The largest relative errors of the solver at the start of a game, and by how much robots
-    magnify the errors of Q_r in their policy.
+def errors(seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    """The largest relative errors of the solver at the start of a game, and those allowed.
+
+    Robots turn a relative error e of what follows an action into ``beta_r * rho * e`` of their
+    policy, in every state: the last digits are not there to be had, whatever the method.
     """
     rng = random.Random(seed)
     table = game(rng)
@@ -164,4 +167,6 @@ def errors(seed: int) -> tuple[dict[str, float], float]:
             "pi_r": relative(result.pi_r, [policy[reply] for reply in sorted(policy)]),
         }
         largest["X_h"] = relative(list(result.X_h.values()), list(start.x.values()))
-    return largest, max(1.0, params.beta_r * params.rho / 10)
+    sharpness = params.beta_r * params.rho
+    allowed = dict.fromkeys(largest, MOST * max(1.0, sharpness / 10))
+    return largest, allowed | {"V_m": MOST, "pi_r": MOST * max(1.0, sharpness)}

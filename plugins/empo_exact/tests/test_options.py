@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import resource
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,3 +232,17 @@ def test_what_only_looks_like_a_world_is_refused_with_the_base_class() -> None:
     like = type("Like", (), {"spec": world_for(0).spec})()
     with pytest.raises(WorldError, match=r"empo_core\.protocols\.WorldModel"):
         solve(like)
+
+
+def test_a_solve_on_disk_keeps_more_files_open_than_the_soft_limit_says(tmp_path: Path) -> None:
+    """Values of each time are mapped from three files, and 1,024 is a usual limit."""
+    world = world_for(0)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = {int(path.name) for path in Path("/proc/self/fd").iterdir()}
+    free = [number for number in range(4096) if number not in used]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[8], limits[1]))
+    try:
+        result = solve(world, exact_params(THEORY, keep="disk"), directory=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert result.at(0).V_r < 0

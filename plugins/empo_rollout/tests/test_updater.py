@@ -341,6 +341,7 @@ def test_a_limit_of_what_no_loss_reports_is_refused_before_the_run(scene: Any, k
         updater(made, policy, plan, [(Entropy(), 1.0)])
     tuned, randomness = ppo(target_entropy=5.0, coef=0.1), torch.get_rng_state()
     updater(made, policy, plan, [(Entropy(), 1.0), (tuned, 1.0)])
+    assert tuned.entropy.tuned is not None
     assert float(tuned.entropy.tuned) == pytest.approx(0.1)  # Asking has changed nothing.
     assert torch.equal(torch.get_rng_state(), randomness)
 

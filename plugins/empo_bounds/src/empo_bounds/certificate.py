@@ -18,7 +18,15 @@ from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds
 from empo_bounds.rounds import Certification, Round
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import MANIFEST, StrictModel, read_sealed, sealed_json, write_file
+from empo_core.runs.atomic import (
+    MANIFEST,
+    StrictModel,
+    make_folder,
+    read_sealed,
+    refused,
+    sealed_json,
+    write_file,
+)
 from empo_core.world_content import world_digest
 from empo_theory.parameters import TheoryParams
 from empo_worlds.arrays import load_arrays, save_arrays
@@ -270,8 +278,11 @@ def write_certificate(
         StorageError: if the disk refuses.
     """
     question = outcome.unrolled.question
-    directory.mkdir(exist_ok=True)
-    (directory / FILE).unlink(missing_ok=True)  # It must never stand beside other arrays.
+    make_folder(directory)
+    try:
+        (directory / FILE).unlink(missing_ok=True)  # It must never stand beside other arrays.
+    except OSError as error:
+        raise refused(directory / FILE, error) from error
     arrays = arrays_of(outcome)
     save_arrays(directory / ARRAYS, arrays)
     proved, assumed = outcome.rounds[-1].proved, outcome.assumed
@@ -311,10 +322,18 @@ def write_certificate(
     return certificate
 
 
-def theory_data(question: Question) -> dict[str, JsonValue]:
-    """The parameters that the values of given policies depend on."""
+def symbols_of(question: Question) -> dict[str, JsonValue]:
+    """The symbols of the theory that the values of given policies depend on."""
     theory = question.theory.model_dump(mode="json", include=PARAMETERS)
     return theory | {"accrual": question.accrual}
+
+
+def theory_data(question: Question) -> dict[str, JsonValue]:
+    """The same with the names of the humans whose power counts, unless all do."""
+    theory = symbols_of(question)
+    if question.counts is not None:
+        theory["counts"] = [question.spec.agents[human].name for human in question.counts]
+    return theory
 
 
 def arrays_of(outcome: Certification) -> dict[str, np.ndarray]:

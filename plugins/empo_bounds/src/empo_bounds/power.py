@@ -41,7 +41,7 @@ def _lack(
     """-U_r as computed; what under- or overflows on the way is replaced by a bound of a side."""
     theory = question.theory
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
-        lacks = side(x_h**-theory.xi)
+        lacks = side(x_h[:, question.counted] ** -theory.xi)
         total = side(lacks.sum(1)) / (lacks.shape[1] if theory.u_agg == "mean" else 1)
         lack: Float64[np.ndarray, " pair"] = side(total) ** theory.eta
     return lack

@@ -26,6 +26,7 @@ class Question:
         humans: How humans act for each goal.
         theory: Parameters of equations (4)-(9).
         accrual: Whether U_r counts once per transition, or accrues during it.
+        counts: The humans, by agent index, whose power U_r counts; None: all.
     """
 
     world: WorldModel
@@ -33,6 +34,7 @@ class Question:
     humans: HumanPrior
     theory: TheoryParams = field(default_factory=TheoryParams)
     accrual: Literal["discrete", "continuous"] = "discrete"
+    counts: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a world in which power, or the average of a human's policies, is undefined.
@@ -82,6 +84,12 @@ class Question:
     def goals(self) -> tuple[list[int], ...]:
         """Positions in ``spec.goals`` of each human's goals."""
         return tuple(list(self.spec.goals_of(human)) for human in self.spec.humans)
+
+    @cached_property
+    def counted(self) -> list[int]:
+        """Positions in ``spec.humans`` of the humans whose power U_r counts."""
+        counts = self.spec.humans if self.counts is None else self.counts
+        return [position for position, human in enumerate(self.spec.humans) if human in counts]
 
     @cached_property
     def order(self) -> Int64[np.ndarray, " goal"]:

@@ -33,6 +33,11 @@ def statement(certificate: Certificate) -> list[str]:
         f"{interval_text(certificate.start.v_r)} at the start, and each human attains each goal "
         "with a (discounted) chance in the interval below.",
     ]
+    counts = certificate.theory.get("counts")
+    if isinstance(counts, list):
+        lines.append(
+            f"U_r, and with it V_r, counts the power of {', '.join(map(str, counts))} only."
+        )
     return [*lines, *_claims(certificate)]
 
 

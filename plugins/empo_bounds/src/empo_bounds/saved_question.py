@@ -32,7 +32,7 @@ def saved_question(
         StorageError: if the run left nothing that can be loaded.
     """
     run = Experiment.load(path)
-    refuse_other_games(path, run.config.algorithm.params)
+    refuse_failing_robots(path, run.config.algorithm.params)
     policies, world = run.policies(), run.context.world
     if world is None or not isinstance(policies, tuple):
         raise ConfigError(
@@ -47,25 +47,24 @@ def saved_question(
         humans = build(human_prior, world)
     theory = theory_of(run.config)
     accrual = theory.accrual if isinstance(theory, CompleteTheory) else "discrete"
-    return run, Question(world, robots, humans, theory, accrual)
+    names = getattr(run.config.algorithm.params, "counts", None)
+    counts = None
+    if names is not None:
+        counts = tuple(h for h in world.spec.humans if world.spec.agents[h].name in names)
+    return run, Question(world, robots, humans, theory, accrual, counts)
 
 
-def refuse_other_games(path: str | Path, params: object) -> None:
-    """Refuse a run whose robots may fail, or some of whose humans do not count.
+def refuse_failing_robots(path: str | Path, params: object) -> None:
+    """Refuse a run whose robots may fail.
 
     Raises:
-        ConfigError: if there is such a parameter.
+        ConfigError: if they may.
     """
     if getattr(getattr(params, "defunct", None), "rate", 0):
-        key, why = "defunct.rate", "robots that never fail"
-    elif getattr(params, "counts", None) is not None:
-        key, why = "counts", "the power of all humans"
-    else:
-        return
-    raise ConfigError(
-        f"{path}: algorithm.params.{key} is set, and certificates are about {why} only; certify a "
-        f"run without {key}"
-    )
+        raise ConfigError(
+            f"{path}: algorithm.params.defunct.rate is set, and certificates are about robots that "
+            "never fail only; certify a run without defunct.rate"
+        )
 
 
 def saved_solution(run: Experiment) -> SolvedWorld | None:

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from empo_bounds.assumptions import FrontierBounds, frontier_bounds
-from empo_bounds.certificate import theory_data
+from empo_bounds.certificate import symbols_of
 from empo_bounds.induction import PairBounds
 from empo_bounds.question import Question
 from empo_bounds.recorded import Contradiction, Recorded
@@ -214,14 +214,22 @@ def reference_bounds(
         Contradiction: if a successor is missing, or numbers are too large to be worked with.
     """
     question, assumed = recorded.question, recorded.assumed
-    theory = CompleteTheory.model_validate(theory_data(question))
+    theory = CompleteTheory.model_validate(symbols_of(question))
     humans, robots = RecordedPolicy(recorded.human_policy), RecordedPolicy(recorded.robot_policy)
     frontier = frontier_bounds(question, assumed, recorded.times, is_timed=recorded.is_timed)
     worst, best = ValuesByPair(), ValuesByPair()
     for time in range(recorded.times - 1, -1, -1):
         pairs = recorded.pairs(time)
         of_worst, of_best = (
-            Reference(world, theory, humans, robots=robots, boundary=boundary, min_power=min_power)
+            Reference(
+                world,
+                theory,
+                humans,
+                robots=robots,
+                boundary=boundary,
+                min_power=min_power,
+                counts=question.counts,
+            )
             for boundary, min_power in ((worst, assumed.min_power or 0.0), (best, 0.0))
         )
         worst, best = {}, {}

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Float64, Int, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import SolveError
+from empo_core.runs.atomic import make_folder
 from empo_exact.game import Game
 from empo_exact.solution import AT_ONCE, Solution
 from empo_exact.storm import write_labels, write_rewards
@@ -103,7 +104,7 @@ class Chain:
         ``time_<t>`` and ``goal_<i>`` for the goals in ``spec.goals``. The reward is -U_r, because
         Storm wants rewards that are not negative.
         """
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         lines = ["dtmc"]
         for node in range(self.num_nodes):
             steps = range(self.offsets[node], self.offsets[node + 1])

@@ -113,6 +113,7 @@ def _findings(
     from empo_core.experiment import Experiment
     from empo_core.threads import torch_threads
     from empo_exact.diagnostics.diagnose import BY_DEFAULT, diagnose
+    from empo_exact.diagnostics.state_sets import refuse_unknown_goals
     from empo_exact.result import ExactResult
 
     run = Experiment.load(run_dir)
@@ -126,6 +127,11 @@ def _findings(
     assert isinstance(result, ExactResult)  # The algorithm is exact.
     if measures is None and not result.params.diagnostics:
         measures = [name for name in BY_DEFAULT if result.spec.robots or name == "vulnerability"]
+    for option in ("coalition_goals", "reserve_states"):
+        sets = options[option] or {}
+        for states in sets.values() if isinstance(sets, dict) else [sets]:
+            key = "--coalition-goal" if option == "coalition_goals" else "--reserve-goal"
+            refuse_unknown_goals(result.spec, states, f"{key} {', '.join(states.any_of or ())}")
     names = cast("list[Diagnostic] | None", measures)
     with torch_threads(1):
         return diagnose(result, names, tracker=tracker, **options)

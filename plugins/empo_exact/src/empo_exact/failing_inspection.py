@@ -83,8 +83,8 @@ def _among_failed(
     successor: Integer[np.ndarray, " transition"], states: int
 ) -> Int64[np.ndarray, " transition"]:
     """The same successors in the layer of failed robots."""
-    kept = successor.astype(np.int64)
-    failed: Int64[np.ndarray, " transition"] = np.where(kept == NOT_KEPT, kept, kept + states)
+    places = successor.astype(np.int64)
+    failed: Int64[np.ndarray, " transition"] = np.where(places == NOT_KEPT, places, places + states)
     return failed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -83,7 +84,7 @@ class Problem:
     has_phase2: bool = True
     _last_humans: tuple[int, Humans] | None = field(default=None, init=False, repr=False)
 
-    @property
+    @cached_property
     def is_timed(self) -> bool:
         """Some transition takes another time than one unit."""
         return bool((self.graph.duration != 1).any())

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float64
 
+from empo_core.runs.atomic import make_folder
 from empo_exact.game import goal_places
 from empo_exact.graph import StateGraph
 
@@ -38,7 +39,7 @@ def export_game(
     the episode there, and terminal states get one step to themselves. Labels: ``init``,
     ``final`` and ``goal_<i>`` for the goals in ``spec.goals``.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     joint = graph.spec.num_joint_actions
     rewards: list[str] = []
     final = np.ones(graph.num_states, np.bool_)

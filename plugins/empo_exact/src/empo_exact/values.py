@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +15,13 @@ from empo_exact.game import Values, arrays_of, values_of
 from empo_worlds.arrays import load_arrays, save_arrays
 
 log = logging.getLogger("empo_exact")
+
+
+def _allow_descriptors() -> None:
+    """Raise the limit of open files, of which each time has three, as far as this process may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # Some systems allow less than they say.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Store(Protocol):
@@ -43,6 +52,8 @@ class ValueStore:
     def __init__(self, keep: str, directory: Path | None, digest: str) -> None:
         if keep == "disk" and directory is None:
             raise StorageError("keep: disk needs a directory to keep the values in")
+        if keep == "disk":
+            _allow_descriptors()
         self.keep = keep
         self._directory = directory
         self._digest = digest

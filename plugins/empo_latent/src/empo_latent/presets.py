@@ -71,4 +71,5 @@ PRESETS: dict[str, Mapping[str, Any]] = {
 }
 """Agents, each with what it needs whatever its size. ``tdmpc2`` is the agent of Hansen et al. 2024
 as published, as far as that differs from the defaults; ``seed`` the choices of this agent's first
-design, where there are options for them; ``docs/explanation/latent_differences.md`` says what differs."""
+design, where there are options for them; ``docs/explanation/latent_differences.md`` says what
+differs."""

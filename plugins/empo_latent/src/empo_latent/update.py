@@ -546,9 +546,9 @@ class Updater:
             with torch.no_grad():
                 aim = model.encode(observation, task=task, average=True)
         predicted = latent_rollout(model, z[0], sequences)
-        apart = (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
+        squares = (predicted[1:] - aim.detach()[1:, None]).square().mean((1, 3))
         errors = {
-            "consistency": (apart, weights.step),
+            "consistency": (squares, weights.step),
             "reward": (reward_errors(model, sequences, predicted), weights.step),
         }
         if model.terminates:

@@ -85,8 +85,8 @@ class GradientRegression:
             losses = self._loss(query, target.where(weight > 0, 1.0))
             loss = (weight * losses).sum() / total
             loss.backward()  # type: ignore[no-untyped-call]
-            gradients = [p.grad for p in self._parameters if p.grad is not None]
-            norm = torch.linalg.vector_norm(torch.nn.utils.parameters_to_vector(gradients))
+            gradients = [p.grad.flatten() for p in self._parameters if p.grad is not None]
+            norm = torch.linalg.vector_norm(torch.cat(gradients))
             # Moments are finite as long as gradients are so short that their squares are.
             if not torch.isfinite(loss + norm):
                 raise NonFiniteError(self._complaint(target, weight, loss))

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from empo_core.runs.atomic import write_file
+from empo_core.runs.atomic import make_folder, write_file
 from empo_core.tables import report_table
 from empo_learning.evaluation.returns import ReturnSummary
 from empo_learning.loop import RunRecord, TrainingRow
@@ -142,7 +142,7 @@ class EpisodicResult(LearnedResult, ABC):
 
     def save(self, directory: Path) -> None:
         """Write the model, and the learning curves as tables."""
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         self._save_model(directory / MODEL)
         write_file(directory / TRAINING, csv_text(TrainingRow._fields, self.record.history))
         headings = list(self.evaluations[0].group) if self.evaluations else []

@@ -100,7 +100,7 @@ class FeatureScaler(nn.Module):
         is_usual = states.is_cpu and states.dtype == self._dtype
         if len(states) and is_usual and self._cache.is_caching:
             timeless = self._cache(states, query.steps_left)
-            parts = timeless.split([math.prod(size) for size in self._sizes], 1)
+            parts = torch.split(timeless, [math.prod(size) for size in self._sizes], 1)
             grid, numbers, agents, objects = (
                 part.view(len(states), *size) for part, size in zip(parts, self._sizes, strict=True)
             )

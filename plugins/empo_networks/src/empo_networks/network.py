@@ -132,11 +132,11 @@ class Network(ValueNetwork):
                 row = torch.arange(query.steps_left.shape[0], device=index.device)
             row = row * len(self.humans) + slots.index_select(0, index)
         x = self.head(x)
-        if row is not None and "goal" in self.encoders:
+        if row is not None and query.goal is not None and "goal" in self.encoders:
             # The answers to all pairs of a row and a goal, of which those asked for are taken.
             goals = self._first_layer("goal", features)
             products = functional.linear(x, self.out.weight * goals).flatten()
-            return products.index_select(0, row * len(goals) + index)[:, None] + self.out.bias
+            return products.index_select(0, row * len(goals) + query.goal)[:, None] + self.out.bias
         raw: Tensor = self.out(x if row is None else x.index_select(0, row))
         return raw
 

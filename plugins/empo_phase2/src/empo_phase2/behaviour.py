@@ -21,11 +21,11 @@ from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.targets import one_step_q_r
 
 
-def build_networks(values: Values, spec: WorldSpec) -> dict[Quantity, ValueNetwork]:
+def build_networks(representations: Values, spec: WorldSpec) -> dict[Quantity, ValueNetwork]:
     """A fresh network for every learned quantity, encoders shared where they can be."""
     networks: dict[Quantity, ValueNetwork] = {}
     for quantity in QUANTITIES:
-        reference: ValueNetworkRef | None = getattr(values, quantity)
+        reference: ValueNetworkRef | None = getattr(representations, quantity)
         if reference is not None:
             networks[quantity] = build(reference, spec, quantity)
     for quantity, network in networks.items():

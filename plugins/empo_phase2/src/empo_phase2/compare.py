@@ -18,6 +18,7 @@ from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, RunContext, WorldModel
+from empo_core.runs.atomic import make_folder
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import StateDict
 from empo_learning.bounded_curve import BoundedCurve
@@ -210,7 +211,7 @@ def solve(
         ConfigError: if the solution does not know the right values of every state.
         SolveError: if the algorithm cannot solve the world.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     algorithm: Algorithm = build(reference, registry=registry)
     context = RunContext(
         world=world, seed=seed, directory=directory, tracker=TrackerGroup([]), resume=False
@@ -233,10 +234,10 @@ def _keys(
     return keys.numpy()
 
 
-def _spread(name: str, unit: str, values: Float[Tensor, " state"]) -> dict[str, float]:
+def _spread(name: str, unit: str, errors: Float[Tensor, " state"]) -> dict[str, float]:
     """A difference at the start, on average and at worst."""
     return {
-        f"Compare/{name}_root_{unit}": float(values[0]),
-        f"Compare/{name}_mean_{unit}": float(values.mean()),
-        f"Compare/{name}_max_{unit}": float(values.max()),
+        f"Compare/{name}_root_{unit}": float(errors[0]),
+        f"Compare/{name}_mean_{unit}": float(errors.mean()),
+        f"Compare/{name}_max_{unit}": float(errors.max()),
     }

@@ -98,8 +98,8 @@ def of_networks(networks: Mapping[Quantity, ValueNetwork]) -> dict[str, float]:
     return metrics | ({"value/table_entries_total": sum(sizes)} if sizes else {})
 
 
-def _mean(values: Tensor, weight: Tensor | None) -> float:
+def _mean(numbers: Tensor, weight: Tensor | None) -> float:
     if weight is None:
-        return float(values.mean())
-    counted = torch.where(weight > 0, values * weight, 0.0)
+        return float(numbers.mean())
+    counted = torch.where(weight > 0, numbers * weight, 0.0)
     return float(counted.sum() / weight.sum().clamp(min=1e-12))

@@ -214,9 +214,9 @@ class Problem:
             ConfigError: if the networks cannot fit into RAM, or the human prior cannot.
         """
         self.factory.prior(self.world)  # Which sees whether it can.
-        total, values = 0, self.params.values
+        total, representations = 0, self.params.values
         for quantity in QUANTITIES:
-            reference = getattr(values, quantity)
+            reference = getattr(representations, quantity)
             if reference is None:
                 continue
             numbers = num_parameters(lambda: [build(reference, self.spec, quantity)])  # noqa: B023

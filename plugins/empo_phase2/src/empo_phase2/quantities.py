@@ -33,7 +33,7 @@ QUERY_NUMBERS = 128
 MOST_NUMBERS = 2**21
 """At most about so many values of target networks are kept."""
 
-Values = dict[str, Tensor]
+ValuesByQuantity = dict[str, Tensor]
 """Of timed states, by the name of the quantity, ``[distinct ...]``."""
 
 
@@ -103,9 +103,9 @@ class Quantities:
         numbers = PART_NUMBERS if states.steps_left.device.type == "cpu" else GPU_PART_NUMBERS
         return states.split(part_size(self.spec, states.achieved.shape[1], numbers))
 
-    def forward(self, states: TimedStates) -> Values:
+    def forward(self, states: TimedStates) -> ValuesByQuantity:
         """All values that do not depend on beta_r; each network is asked once for each part."""
-        parts: list[Values] = []
+        parts: list[ValuesByQuantity] = []
         for part in self.parts(states):
             values = {"v_h_e": self.v_h_e(part)}
             values["x_h"] = self.x_h(part, values["v_h_e"])
@@ -208,7 +208,7 @@ class TargetCache:
 
     def clear(self) -> None:
         """Forget everything, as networks have changed."""
-        self._keys, self.values = RowTable(1, np.dtype(np.int64)), Values()
+        self._keys, self.values = RowTable(1, np.dtype(np.int64)), ValuesByQuantity()
 
     def check(self, renumberings: int) -> None:
         """Forget everything where the replay has given new ids, so that keys mean others."""
@@ -221,8 +221,10 @@ class TargetCache:
         return self._keys.count
 
     def read(
-        self, key: Int[Tensor, " distinct"], forward: Callable[[Int[Tensor, " new"]], Values]
-    ) -> Values:
+        self,
+        key: Int[Tensor, " distinct"],
+        forward: Callable[[Int[Tensor, " new"]], ValuesByQuantity],
+    ) -> ValuesByQuantity:
         """The values of timed states, those without any so far being computed.
 
         Args:

@@ -223,7 +223,7 @@ class Replay:
         positions = (self._number + np.arange(count)) % self.capacity
         items = counts.sum(1)
         policy = new.human_policy[..., : self._shape.human_actions]
-        for name, values in {
+        for name, part in {
             "state": ids[new.state.numpy()],
             "steps_left": new.steps_left.numpy(),
             "action": new.action.numpy(),
@@ -234,7 +234,7 @@ class Replay:
             "first_item": self._num_items + items.cumsum() - items,
             "counts": counts,
         }.items():
-            self._columns[name][positions] = values
+            self._columns[name][positions] = part
         places = (self._num_items + np.arange(num_items)) % len(self._successors)
         self._successors[places] = ids[new.successor.numpy()]
         self._probs[places] = new.prob.numpy()
@@ -515,9 +515,9 @@ class Replay:
     def _empty_table(self) -> _StateTable:
         return _StateTable(self._shape.words + 1, self._dtype, self._zeros)
 
-    def _sent(self, values: Shaped[np.ndarray, "*shape"]) -> Shaped[Tensor, "*shape"]:
+    def _sent(self, array: Shaped[np.ndarray, "*shape"]) -> Shaped[Tensor, "*shape"]:
         """An array as a tensor on the replay's device."""
-        tensor = torch.from_numpy(values)
+        tensor = torch.from_numpy(array)
         if self._pinned:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor if self.device.type == "cpu" else tensor.to(self.device)

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from empo_core.protocols import Weights, WorldModel
-from empo_core.runs.atomic import strict_json, write_file
+from empo_core.runs.atomic import make_folder, strict_json, write_file
 from empo_core.tables import report_table
 from empo_core.types import WorldSpec
 from empo_learning.report import csv_text
@@ -97,7 +97,7 @@ class Phase2Result(LearnedResult):
 
     def save(self, directory: Path) -> None:
         """Write values, the policy, and curves as tables."""
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         write_file(directory / "values.json", strict_json(self._root()) + "\n")
         save_policy(directory / MODEL, self.params, self.played, self.weights)
         if self.losses:

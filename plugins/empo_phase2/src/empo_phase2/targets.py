@@ -2,7 +2,7 @@
 
 1. ``collect``: the distinct timed states (state, steps left) among sources and successors.
 2. ``encode``: rows and flags of each, looked up in the replay.
-3. ``forward``: every network once, for each block of distinct timed states that are new.
+3. ``forward``: every network once, for each part of the distinct timed states that are new.
 4. ``aggregate_q_r``: Q_r of every robot action from V_r of the successors, equation (4).
 5. ``aggregate_v_h_e``: V_h^e of every goal from V_h^e of the successors, equation (6).
 
@@ -37,7 +37,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator
-from empo_core.types import Segments, WorldSpec
+from empo_core.types import Quantity, Segments, WorldSpec
 from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions, steps_after
 from empo_phase2.profiles import HumanProfiles
@@ -143,9 +143,10 @@ def aggregate_q_r(
         gamma_r: The robot's discount.
         aggregate: Sums over the successors of each pair.
     """
-    pairs = aggregate(v_r, collected.pairs, weight=collected.prob)
+    by_pair = aggregate(v_r, collected.pairs, weight=collected.prob)
     transitions, profiles = profile_prob.shape
-    return gamma_r * torch.einsum("tp,tpr->tr", profile_prob, pairs.view(transitions, profiles, -1))
+    by_pair = by_pair.view(transitions, profiles, -1)
+    return gamma_r * torch.einsum("tp,tpr->tr", profile_prob, by_pair)
 
 
 def aggregate_v_h_e(
@@ -167,10 +168,10 @@ def aggregate_v_h_e(
         pi_r: The robots' policy.
         aggregate: Sums over the successors of each pair.
     """
-    pairs = aggregate(payoff, collected.pairs, weight=collected.prob)
+    by_pair = aggregate(payoff, collected.pairs, weight=collected.prob)
     transitions, profiles, slots = profile_prob.shape
-    pairs = pairs.view(transitions, profiles, -1, slots)
-    return (profile_prob * torch.einsum("tr,tprs->tps", pi_r, pairs)).sum(1)
+    by_pair = by_pair.view(transitions, profiles, -1, slots)
+    return (profile_prob * torch.einsum("tr,tprs->tps", pi_r, by_pair)).sum(1)
 
 
 def one_step_q_r(
@@ -281,13 +282,14 @@ class TargetComputer:
                 assert uniform is not None
                 v_h_e_weight *= samples_policy(batch, pi_r, uniform)[:, None]
         # Where they are learned, the other three have targets too: what they are in closed form.
-        x_h = u_r = v_r = None
+        others: dict[Quantity, Tensor] = {}
         if "x_h" in learned:
-            x_h = quantities.closed_form_x_h(sources, values["v_h_e"][source])
+            others["x_h"] = quantities.closed_form_x_h(sources, values["v_h_e"][source])
         if "u_r" in learned:
-            u_r = quantities.closed_form_u_r(values["x_h"][source])
+            others["u_r"] = quantities.closed_form_u_r(values["x_h"][source])
         if "v_r" in learned:
-            v_r = quantities.closed_form_v_r(sources, values["u_r"][source], source_q_r, pi_r)
+            u_r = values["u_r"][source]
+            others["v_r"] = quantities.closed_form_v_r(sources, u_r, source_q_r, pi_r)
         return BatchTargets(
             sources=sources,
             q_r=q_r,
@@ -295,9 +297,9 @@ class TargetComputer:
             pi_r=pi_r,
             v_h_e=v_h_e,
             v_h_e_weight=v_h_e_weight,
-            x_h=x_h,
-            u_r=u_r,
-            v_r=v_r,
+            x_h=others.get("x_h"),
+            u_r=others.get("u_r"),
+            v_r=others.get("v_r"),
             distinct=len(timed),
             items=len(collected.successor),
             must_be_finite={

@@ -102,8 +102,8 @@ class WarmUpSchedule:
             gamma_r = linear(step - starts["q_r"], start, gamma_r, steps)
         oldest = 0 if replay.max_age is None else step - replay.max_age
         if self._phases_out:
-            end, gone = self.warm_up_end, self._warm_up_gone_at
-            oldest = max(oldest, phased_out_before(step, end, gone))
+            begin, end = self.warm_up_end, self._warm_up_gone_at
+            oldest = max(oldest, phased_out_before(step, begin, end))
         falls_at = self._lr_falls_at
         return StepPlan(
             stage=[name for name, start in starts.items() if start <= step][-1],

@@ -38,7 +38,7 @@ def flat_weights(
     flat = nn.Parameter(parameters_to_vector(weights).detach())
     flat.grad = gradient = torch.zeros_like(flat)
     vector_to_parameters(flat.detach(), weights)
-    pieces = gradient.split([weight.numel() for weight in weights])
+    pieces = torch.split(gradient, [weight.numel() for weight in weights])
     for weight, piece in zip(weights, pieces, strict=True):
         weight.grad = piece.view_as(weight)
     return flat, gradient

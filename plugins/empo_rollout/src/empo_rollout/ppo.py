@@ -277,7 +277,7 @@ class Updater:
             order, sampling_weight = drawn_segments(
                 whole.advantage, update, size, progress=progress, generator=self._generator
             )
-            for number, chosen in enumerate(order.split(size)):
+            for number, chosen in enumerate(torch.split(order, size)):
                 name = f"minibatch {number + 1} of epoch {epoch + 1}"
                 batch = whole.segments(chosen)
                 if vtrace == "minibatch" and self._steps > before:
@@ -304,7 +304,7 @@ class Updater:
         parts: Iterable[Batch] = [batch]
         if self._plan.accumulate > 1:
             positions = torch.arange(len(batch.agent), device=self._device)
-            parts = (batch.segments(few) for few in positions.tensor_split(self._plan.accumulate))
+            parts = map(batch.segments, positions.tensor_split(self._plan.accumulate))
         names, metrics = list[str](), self._gradient.new_zeros(())
         self._gradient.zero_()
         for part in parts:

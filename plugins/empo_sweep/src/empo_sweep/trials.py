@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from empo_compare.run_table import leaves
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import StrictModel, read_json, write_file
+from empo_core.runs.atomic import StrictModel, make_folder, read_json, write_file
 from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.runs.status import status_of
 from empo_core.trees import Json
@@ -122,7 +122,7 @@ class Trials:
         state = self.states[trial.number]
         if status in ("failed", "pruned"):
             run = self._sweep.folder / trial.run
-            run.mkdir(exist_ok=True)
+            make_folder(run)
             record = TrialRecord.model_validate({"status": status, "reason": reason})
             write_file(run / RECORD, record.model_dump_json() + "\n")
         state.status, state.reason = status, reason

@@ -103,17 +103,25 @@ class BoardsVectorEnv(BatchedCopies["_Copies"]):
         layout: VectorLayout,
     ) -> None:
         super().__init__(copies, layout.blocks, layout.first)
-        self._world, self._humans, self._desync = world, humans, layout.desync
+        self._world, self._desync = world, layout.desync
         learners = "humans" if reward is None else "assistant"
         self._spec = env_spec(world, learners, copies, layout.blocks)
-        self._paid = None
+        board, words = world.board, world.spec.state_words
+        self._humans: StateCache | None = None
+        self._paid: StateCache | None = None
+        if humans is not None:
+            truly = [human * board.cells + goal for human, goal in enumerate(true_goals(board))]
+            self._humans = StateCache(
+                lambda rows, _: human_policy(world, humans, rows.short(), 1)[:, truly],
+                words,
+                timeless=True,
+            )
         if reward is not None:
-            board = world.board
             self._paid = StateCache(
                 lambda rows, _: torch.from_numpy(
                     objective(reward, board, rows.to(torch.int16).numpy())
                 ),
-                world.spec.state_words,
+                words,
                 timeless=True,
             )
 
@@ -178,11 +186,10 @@ class BoardsVectorEnv(BatchedCopies["_Copies"]):
         if self._humans is None:
             shape = (len(copies.rows), HUMANS)
             return torch.randint(len(HUMAN_ACTIONS), shape, generator=copies.generator)
-        policy = human_policy(self._world, self._humans, copies.rows, 1)
-        goals = true_goals(self._world.board)
-        places = [human * self._world.board.cells + goal for human, goal in enumerate(goals)]
+        policy = self._humans(copies.rows.long(), copies.left)
         drawn = [
-            torch.multinomial(policy[:, place], 1, generator=copies.generator) for place in places
+            torch.multinomial(policy[:, human], 1, generator=copies.generator)
+            for human in range(HUMANS)
         ]
         return torch.cat(drawn, 1)
 

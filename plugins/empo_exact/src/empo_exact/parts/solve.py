@@ -15,6 +15,7 @@ from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
+from empo_core.runs.atomic import make_folder
 from empo_core.runs.files import refuse_gone
 from empo_exact import ram
 from empo_exact.assumptions import Assumptions
@@ -162,7 +163,7 @@ def solve_in_parts(request: Request, peers: Peers | None = None) -> ExactResult:
     peers, directory = peers or Peers(), request.directory
     if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
         refuse_gone(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
     with swept_parts(request, peers) as (sweeps, done):
         result = _result(request, sweeps, done)
     if directory is not None and peers.rank == 0:

@@ -106,8 +106,8 @@ def returns_of(played: Sequence[PlayedEpisodes], group: Mapping[str, str]) -> Gr
     lengths = np.concatenate([part.lengths for part in played])
     ends = sum((Counter(part.ends) for part in played), Counter[str]())
     mean, error = _mean(returns)
-    known = [part.successes for part in played if part.successes is not None]
-    successes = np.concatenate(known) if known else np.zeros(0)
+    reported = [part.successes for part in played if part.successes is not None]
+    successes = np.concatenate(reported) if reported else np.zeros(0)
     half_width = float(interval(returns)[1])
     length, length_error = _mean(lengths)
     count = len(returns)

@@ -15,7 +15,7 @@ from empo_core.experiment import Experiment, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
 )
-from empo_core.runs.atomic import entry_of, strict_json, write_file
+from empo_core.runs.atomic import entry_of, make_folder, strict_json, write_file
 from empo_core.runs.directory import labels
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
@@ -186,7 +186,7 @@ def _in_world(
 def _fresh(path: Path) -> Path:
     """The folder of evaluations of a run, without older animations."""
     directory = path / EVALUATION
-    directory.mkdir(exist_ok=True)
+    make_folder(directory)
     for old in directory.glob("*.gif"):
         old.unlink()
     return directory

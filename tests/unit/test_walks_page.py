@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/explanation/architecture.md"
+PAGE = ROOT / "docs/explanation/walks.md"
 FILE = re.compile(r"`([\w./]+\.py)`")
 FOLDER = re.compile(r"files are those of `([\w./]+)`")
 

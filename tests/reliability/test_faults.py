@@ -1,0 +1,70 @@
+"""A quick look by the programme of faults, and that it notices what does not hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import fault_kinds
+import fault_runs
+import faults
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    "only", ["exact", *(pytest.param(n, marks=pytest.mark.slow) for n in ("phase2", "certificate"))]
+)
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="calls fail by a library in C")
+def test_runs_that_are_killed_or_whose_calls_fail_end_as_undisturbed_ones(only: str) -> None:
+    command = [sys.executable, str(HERE / "faults.py"), "kills", "calls", "--quick"]
+    ended = subprocess.run(
+        [*command, "--only", only], capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    for kind in ("kills", "calls"):
+        (row,) = (line for line in ended.stdout.splitlines() if f"faults.py {kind} " in line)
+        tried, held = row.split("|")[2:4]
+        assert int(tried) == int(held) > 0
+
+
+def test_what_does_not_hold_is_counted_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trials(count: int, seed: int, place: Path) -> list[fault_kinds.Trial]:
+        return [fault_kinds.Trial("good", faults=count), fault_kinds.Trial("bad", "a line is lost")]
+
+    monkeypatch.setattr(faults, "trials", trials, raising=False)
+    kind = fault_kinds.Kind("some", "some faults", "faults:trials", 3, 1)
+    outcome = faults.tried(kind, 3, 0, tmp_path)
+    assert (outcome.tried, outcome.held) == (4, 3)
+    assert outcome.problems == ["bad: a line is lost"]
+    assert "| some faults | 4 | 3 |" in faults.table([outcome])
+
+
+@pytest.mark.parametrize(
+    ("damage", "place"),
+    [
+        (lambda text: text + text.splitlines(keepends=True)[-1], "metrics"),
+        (lambda text: text.rpartition("{")[0], "metrics"),
+        (lambda text: text.replace("0.5", "0.25"), "metrics"),
+    ],
+)
+def test_lines_that_are_lost_doubled_or_others_are_differences(
+    damage: object, place: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "runs/one"
+    run.mkdir(parents=True)
+    (run / "config.yaml").touch()
+    (run / "status.json").write_text('{"status": "finished"}')
+    (run / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n{"step": 2, "loss": 0.5}\n')
+    expected = fault_runs.contents(tmp_path)
+    assert fault_runs.difference(expected, fault_runs.contents(tmp_path)) == ""
+    text = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(damage(text))  # type: ignore[operator]
+    assert place in fault_runs.difference(expected, fault_runs.contents(tmp_path))
