@@ -28,9 +28,7 @@ def trials(count: int, seed: int, place: Path) -> Iterator[Trial]:
         for name, error in largest.items():
             worst[name] = max(worst.get(name, 0.0), error)
         wrong = {
-            name: f"{error:.1e}"
-            for name, error in largest.items()
-            if not error <= allowed[name]
+            name: f"{error:.1e}" for name, error in largest.items() if not error <= allowed[name]
         }
         yield Trial(f"game {number}", f"relative errors {wrong}" if wrong else "")
     logging.disable(logging.NOTSET)

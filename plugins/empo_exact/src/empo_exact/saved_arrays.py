@@ -66,10 +66,15 @@ def check_humans(humans: Humans, problem: Problem) -> None:
     num_goals, num_actions = problem.game.achieved.shape[1], int(game.num_actions.max())
     for name in ("beta", "nu"):
         _check_rows(f"humans_{name}", getattr(humans, name), graph, (num_goals,))
+    if not (humans.beta >= 0).all():
+        raise StorageError("humans_beta: has an entry that is no rationality")
+    _check_chances("humans_nu", humans.nu)
     _check_rows("humans_habit", humans.habit, graph, (num_actions, num_goals))
     if humans.belief.ndim != 4 or humans.belief.shape[3]:
         axes = (len(graph.spec.humans), num_actions, int(game.others.max()) + 1)
         _check_rows("humans_belief", humans.belief, graph, axes)
+    _check_chances("humans_habit", humans.habit)
+    _check_chances("humans_belief", humans.belief)
 
 
 def _check_rows(name: str, array: Array, graph: StateGraph, axes: Sequence[int]) -> None:
