@@ -8,6 +8,7 @@ get into the output of a command. ``sys.stdout`` writes to a duplicate of the or
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import io
 import json as jsonlib
@@ -133,6 +134,10 @@ def _text(number: int, stream: TextIO | None) -> TextIO:
     )
 
 
+_LONG_PATH = 200
+"""Characters beyond which a path is not shown whole."""
+
+
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """``command`` with errors as messages on standard error, and the exit codes we promise."""
 
@@ -167,11 +172,14 @@ def reported(*, debug: bool = False) -> Iterator[None]:
         if type(error).__module__.split(".")[0] in ("click", "typer"):
             raise
         notes = getattr(error, "__notes__", [])
+        named = _path_refused(error)
         if debug:
             lines = ["".join(traceback.format_exception(error)).rstrip()]
         elif isinstance(error, EmpoError):
             lines = [_without_traceback(str(error)), *notes]
             lines += [f"See docs/{error.page}"] if error.page else []
+        elif named:
+            lines = [named, *notes]
         elif isinstance(error, OSError) and error.filename is not None:
             lines = [f"{error.filename}: {error.strerror} (errno {error.errno})", *notes]
         else:
@@ -179,7 +187,22 @@ def reported(*, debug: bool = False) -> Iterator[None]:
             hint = "This should not happen; '--debug' shows where it did."
             lines = [reason, hint, *notes]
         say("\n".join(lines))
-        raise typer.Exit(USAGE if isinstance(error, REFUSALS) else FAULT) from error
+        is_refusal = isinstance(error, REFUSALS) or bool(named)
+        raise typer.Exit(USAGE if is_refusal else FAULT) from error
+
+
+def _path_refused(error: Exception) -> str:
+    """What is wrong with a path that the system refuses to look at; empty: it is another error.
+
+    ``Path.exists`` and its like raise where a path is too long, or in a closed folder.
+    """
+    if not isinstance(error, OSError) or error.errno not in (errno.ENAMETOOLONG, errno.EACCES):
+        return ""
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return ""
+    path = os.fsdecode(error.filename)
+    shown = path if len(path) < _LONG_PATH else f"{path[:40]}... ({len(path)} characters)"
+    return f"{shown}: {(error.strerror or '').lower()}; name another path"
 
 
 def _without_traceback(text: str) -> str:

@@ -97,7 +97,7 @@ def _assigned(
     elif isinstance(node, str):
         node = {"name": node}  # A bare name is short for one without params.
     if isinstance(node, list):
-        if not (part.isdecimal() and int(part) <= len(node)):
+        if not (part.isdecimal() and len(part) < 10 and int(part) <= len(node)):
             raise wrong(f"{parent} is a list; positions 0 to {len(node)} exist (got {part!r})")
         at = int(part)
         inner = _assigned(node[at] if at < len(node) else None, path, depth + 1, value, wrong)

@@ -54,6 +54,11 @@ _ALL = [
     Kind("places", "disks, folders, limits and clocks", "fault_places:trials", 1, 0),
     Kind("disks", "crashes and refusals of checkpoints' disks", "fault_suites:disks", 1, 0),
     Kind("soak", "memory of each learner, over time", "fault_soak:trials", 60, 0),
+    Kind("configs", "mutants of configs", "fault_files:configs", 10_000, 100),
+    Kind("worlds", "mutants of worlds", "fault_files:worlds", 1_000, 0),
+    Kind("files", "damaged files of runs", "fault_files:trials", 60, 0),
+    Kind("plugins", "many, broken, heavy and hanging plugins", "fault_plugins:trials", 5, 0),
+    Kind("numerics", "random games beside 60 digits", "fault_numerics:trials", 1_000, 20),
 ]
 KINDS = {kind.name: kind for kind in _ALL}
 

@@ -23,7 +23,11 @@ from empo_learning.loop import CHECKPOINTS
 STOPS = {"phase2": 14, "rollout": 160, "latent": 40}
 """Step of the log at which a run of each algorithm is interrupted."""
 KEYS: dict[str, list[tuple[str | int, ...]]] = {
-    "phase2": [("learner", "steps"), ("learner", "replay", "pool", "number")],
+    "phase2": [
+        ("learner", "steps"),
+        ("learner", "replay", "pool", "number"),
+        ("learner", "losses", "rows", 0),
+    ],
     "rollout": [
         ("learner", "steps"),
         ("learner", "ranks", 0, "updater", "optimiser", "0", "exp_avg"),

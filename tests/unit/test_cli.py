@@ -617,3 +617,10 @@ def test_no_color_and_pipes_get_plain_text(site: Path, tmp_path: Path) -> None:
         )
         assert "\x1b" not in done.stdout
         assert "empo-fake" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "check", "resume"])
+def test_a_path_that_is_too_long_is_refused_as_one(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "x" * 5_000])
+    assert result.exit_code == 2
+    assert "characters)" in result.stderr

@@ -469,3 +469,9 @@ def test_brackets_in_a_text_are_not_nested() -> None:
     assert parse_yaml(f"a: '{text}'", name="x").data == {"a": text}
     with pytest.raises(ConfigError, match=r"x:2:52: .*50 levels"):
         parse_yaml(f"a:\n {text}", name="x")
+
+
+def test_a_position_of_thousands_of_digits_is_refused() -> None:
+    document = parse_yaml("trackers: [csv]", name="run.yaml")
+    with pytest.raises(ConfigError, match="trackers"):
+        apply_override(document, f"trackers.{'9' * 5_000}.name=csv")

@@ -183,7 +183,7 @@ class FairReference:
                 v_m[g], pi_h[g] = float(presence), {a: float(a == own[0]) for a in own}
                 continue
             even = {
-                k: dict.fromkeys(actions, 1 / len(actions))
+                k: self._evenly(actions)
                 for k in self.humans
                 if k != h and (actions := self.available(s, k, is_working))
             }
@@ -240,6 +240,9 @@ class FairReference:
             for k in range(params.rho + 1)
         ]  # fmt: skip
         return Values(v_m, pi_h, c, x, u, later, pi_r, moments)
+
+    def _evenly(self, actions: list[int]) -> Policy:
+        return dict.fromkeys(actions, 1 / len(actions))
 
     def _expected_of_robots(self, payoffs: list[float]) -> float:
         if self.params.robot_model == "even":

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from empo_core.errors import SolveError
 from empo_core.types import WorldSpec
@@ -51,6 +51,14 @@ def failed_problem(problem: Problem, defunct: Defunct) -> Problem:
     )
 
 
+def chances_to_fail(
+    durations: Float64[np.ndarray, " duration"], rate: float
+) -> Float64[np.ndarray, " duration"]:
+    """Chances ``1 - (1 - rate)^D`` to fail, to the last digit where they are small."""
+    with np.errstate(divide="ignore"):  # A rate of 1 has the logarithm of 0.
+        return -np.expm1(durations * np.log1p(-rate))
+
+
 def failing(problem: Problem, rate: float) -> Problem:
     """The problem of working robots that fail at a rate per unit of time."""
     graph = problem.graph
@@ -60,7 +68,7 @@ def failing(problem: Problem, rate: float) -> Problem:
         successor=successor.astype(np.int32),
         achieved=np.tile(problem.game.achieved, (max(1, len(durations)), 1)),
     )
-    chances = 1.0 - (1.0 - rate) ** durations
+    chances = chances_to_fail(durations, rate)
     return replace(problem, game=game, failing=chances)
 
 

@@ -25,6 +25,7 @@ from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem, pose
 from empo_exact.reduction import Reduction
+from empo_exact.saved_arrays import check_graph, check_humans, check_values
 from empo_exact.solution import Solution
 from empo_exact.sweep import Seconds
 from empo_exact.values import Store, ValueStore
@@ -147,6 +148,8 @@ def read(
                 _store(arrays, metadata, directory, "failed"),
             )
             problem = failing(problem, params.defunct.rate)
+        for saved in (store, *(() if failed is None else (failed.store,))):
+            _check_times(saved, problem)
         solution = Solution(problem, store, failed)
         reductions = tuple(Reduction.of(entry) for entry in metadata.reductions)
         record = Record(params, Seconds(**metadata.seconds), metadata.seed, reductions)
@@ -169,12 +172,14 @@ def _tables(store: Store, kind: str) -> Arrays:
 def _problem(
     arrays: Arrays, num_expanded: int, world: WorldModel, params: ExactParams, assumed: Assumptions
 ) -> Problem:
+    check_graph(arrays, world.spec, num_expanded)
     parts = {name: arrays[f"graph_{name}"] for name in GRAPH}
     graph = StateGraph(spec=world.spec, num_expanded=num_expanded, **parts)
     problem = pose(world, graph, params, assumed, start=arrays["start"])
     # The caller's functions of states are not saved, but what they answered is.
     beta, nu, habit, belief = (arrays[f"humans_{name}"] for name in HUMANS)
     humans = assumed_humans(beta, nu, habit, belief, params.theory)
+    check_humans(humans, problem)
     return replace(problem, humans=humans, habit=assumed.habit_prior)
 
 
@@ -195,6 +200,15 @@ def _store(arrays: Arrays, metadata: _Metadata, directory: Path, kind: str) -> V
     if store.recover(last) != min(metadata.times):
         raise StorageError(f"the values of {last + 1} times are not in {directory / folder}")
     return store
+
+
+def _check_times(store: Store, problem: Problem) -> None:
+    """Refuse values that are not those of all states that there can be at a time."""
+    for time in store.times:
+        has_horizon = problem.horizon is not None
+        count = problem.graph.within(time) if has_horizon else problem.graph.num_states
+        goals = problem.game.achieved.shape[1]
+        check_values(store.at(time), count, goals, problem.symbols.rho)
 
 
 def _check_world(saved: dict[str, JsonValue], world: WorldModel) -> None:

@@ -70,3 +70,19 @@ class BoundedCurve(Sequence[T], Generic[T]):
         self._rows = list(state_dict["rows"])
         self._count = whole_number(state_dict["count"])
         self._stride = max(whole_number(state_dict["stride"]), 1)
+
+
+def load_numbers(curve: BoundedCurve[tuple[int, dict[str, float]]], state_dict: StateDict) -> None:
+    """Go on with a curve whose rows are a step and numbers by name.
+
+    Raises:
+        ValueError: if a row is none.
+    """
+    for row in state_dict["rows"]:
+        if not isinstance(row, tuple) or len(row) != 2 or not isinstance(row[1], dict):
+            raise ValueError(f"a row {repr(row)[:60]} is no step with numbers")
+        whole_number(row[0])
+        for name, number in row[1].items():
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise ValueError(f"{name} {repr(number)[:40]} is no number")
+    curve.load_state_dict(state_dict)

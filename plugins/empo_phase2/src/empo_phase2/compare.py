@@ -21,7 +21,7 @@ from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.runs.atomic import make_folder
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import StateDict
-from empo_learning.bounded_curve import BoundedCurve
+from empo_learning.bounded_curve import BoundedCurve, load_numbers
 from empo_phase2.estimates import ValueEstimates
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Theory
@@ -157,7 +157,7 @@ class Comparison:
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
-        self.history.load_state_dict(state_dict["history"])
+        load_numbers(self.history, state_dict["history"])
         self._is_visited[:] = state_dict["seen"].numpy()
 
 

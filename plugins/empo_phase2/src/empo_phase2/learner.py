@@ -19,7 +19,7 @@ from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.stages import Tell, stage
 from empo_core.trees import StateDict, whole_number
 from empo_core.types import Fit, Quantity, ValueQuery
-from empo_learning.bounded_curve import BoundedCurve
+from empo_learning.bounded_curve import BoundedCurve, load_numbers
 from empo_learning.finite import check_finite
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
@@ -329,7 +329,7 @@ class Learner(LoopLearner):
         self._generator.set_state(state_dict["generator"])
         self.skipped = whole_number(state_dict["skipped"])
         self.steps = self._line_steps = whole_number(state_dict["steps"])
-        self.losses.load_state_dict(state_dict["losses"])
+        load_numbers(self.losses, state_dict["losses"])
         self.replay.load_state_dict(state_dict["replay"])
         self._published = state_dict["published"]
         self._collector.publish(self._published, self.steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from empo_exact.defunct import chances_to_fail
 from empo_exact.diagnostics.sweep import Behaving, Behaviour, Layer, acting
 from empo_exact.result import ExactResult
 from empo_exact.solution import Solution
@@ -17,7 +18,7 @@ def layers_of(result: ExactResult, *, robots: ExactResult | None = None) -> list
         robots: Robots act as in this one, which has the same states; None: as in the result.
     """
     graph, rate = result.graph, result.params.defunct.rate
-    fails = 1.0 - (1.0 - rate) ** graph.duration
+    fails = chances_to_fail(graph.duration, rate)
     acts = acting(result) if robots is None else with_robots(acting(result), robots)
     layers = [Layer(graph, result.problem.game, acts, fails)]
     if result.failed is not None:  # They have one action there, whatever they know.
