@@ -11,7 +11,7 @@ import pytest
 from fair_cases import ONE
 from random_games import Table, TableWorld
 
-from empo_core.errors import SolveError
+from empo_core.errors import ConfigError, SolveError
 from empo_exact.diagnostics.diagnose import diagnose
 from empo_exact.diagnostics.guarded import soft_minimum
 from empo_exact.plugin import ExactParams, StateSet
@@ -229,11 +229,11 @@ def test_the_soft_minimum_holds_where_chances_sum_to_a_little_more_than_1() -> N
 
 def test_bad_requests_are_refused_where_they_are() -> None:
     result = solved(door())
-    with pytest.raises(SolveError, match=r"reserve_states: .*'porch'"):
+    with pytest.raises(ConfigError, match=r"reserve_states: .*'porch'"):
         diagnose(result, ["reserve"], reserve_states=StateSet(any_of=["porch"]))
     with pytest.raises(SolveError, match=r"reserve_states: .*\[1, 99\]"):
         diagnose(result, ["reserve"], reserve_states=StateSet(rows=[[1, 99]]))
-    with pytest.raises(SolveError, match=r"coalition_goals\.porch: human 0"):
+    with pytest.raises(ConfigError, match=r"coalition_goals\.porch: human 0"):
         diagnose(result, ["coalitions"], coalition_goals={"porch": StateSet(any_of=["goal 0"])})
     with pytest.raises(SolveError, match="reserve"):
         diagnose(result, ["reserve"], state=0)

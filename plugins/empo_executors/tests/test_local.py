@@ -197,7 +197,6 @@ def test_workers_end_when_their_parent_is_killed_stopped_ones_too(
         from empo_testing.echo_worker import EchoWorker
         from empo_executors.local import LocalExecutor
         from empo_executors.plugin import LocalParams
-from empo_executors.worker_main import pack_call, run_worker
 
         if __name__ == "__main__":
             executor = LocalExecutor(LocalParams(start_method={method!r}))
