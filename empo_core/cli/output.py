@@ -201,8 +201,8 @@ def _path_refused(error: Exception) -> str:
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return ""
     path = os.fsdecode(error.filename)
-    shown = path if len(path) < _LONG_PATH else f"{path[:40]}... ({len(path)} characters)"
-    return f"{shown}: {(error.strerror or '').lower()}; name another path"
+    label = path if len(path) < _LONG_PATH else f"{path[:40]}... ({len(path)} characters)"
+    return f"{label}: {(error.strerror or '').lower()}; name another path"
 
 
 def _without_traceback(text: str) -> str:

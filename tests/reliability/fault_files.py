@@ -65,19 +65,19 @@ def worlds(count: int, seed: int, place: Path) -> Iterator[Trial]:
 
 
 def _chunks(
-    what: str, count: int, seed: int, tried: Callable[[int, int], tuple[list[str], float]]
+    name: str, count: int, seed: int, tried: Callable[[int, int], tuple[list[str], float]]
 ) -> Iterator[Trial]:
     """A trial for some mutants together, and one for each that was not answered well."""
     for chunk, start in enumerate(range(0, count, MUTANTS)):
         number = min(MUTANTS, count - start)
         before = _peak()
         failures, _ = tried(number, seed * 1_000_000 + chunk)
-        name = f"{what}s {start} to {start + number - 1}"
+        title = f"{name}s {start} to {start + number - 1}"
         if chunk and _peak() - before > MOST_BYTES:  # In the first, code is imported.
             failures.append(f"took {_peak() - before:,} bytes")
-        yield from (Trial(name, failure[:1500]) for failure in failures)
+        yield from (Trial(title, failure[:1500]) for failure in failures)
         if number > len(failures):
-            yield Trial(name, faults=number - len(failures))
+            yield Trial(title, faults=number - len(failures))
 
 
 def _peak() -> int:

@@ -56,7 +56,8 @@ def chances_to_fail(
 ) -> Float64[np.ndarray, " duration"]:
     """Chances ``1 - (1 - rate)^D`` to fail, to the last digit where they are small."""
     with np.errstate(divide="ignore"):  # A rate of 1 has the logarithm of 0.
-        return -np.expm1(durations * np.log1p(-rate))
+        chances: Float64[np.ndarray, " duration"] = -np.expm1(durations * np.log1p(-rate))
+    return chances
 
 
 def failing(problem: Problem, rate: float) -> Problem:

@@ -109,10 +109,10 @@ def _check(name: str, array: Array, shape: Sequence[int | None], *types: type) -
     if array.dtype not in [np.dtype(kind) for kind in types]:
         raise StorageError(f"{name}: is of {array.dtype}, not {np.dtype(types[0])}")
     fits = len(array.shape) == len(shape) and all(
-        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
+        expected in (None, length) for expected, length in zip(shape, array.shape, strict=True)
     )
     if not fits:
-        axes = ", ".join("any" if wanted is None else str(wanted) for wanted in shape)
+        axes = ", ".join("any" if expected is None else str(expected) for expected in shape)
         raise StorageError(f"{name}: has shape {array.shape}, not ({axes})")
 
 
