@@ -248,7 +248,7 @@ def test_a_broken_environment_is_named_and_nothing_learned_is_lost(
 
 
 def test_what_is_not_finite_is_neither_learned_nor_saved(tmp_path: Path) -> None:
-    keys = {"optimiser": {"lr": 1e30, "max_grad_norm": None}}
+    keys = {"optimiser": {"name": "sgd", "lr": 100.0, "max_grad_norm": None}}
     with pytest.raises(NonFiniteError):
         run(config(tmp_path, environment="gymnasium/Pendulum-v1", **keys))
     (directory,) = (tmp_path / "runs").iterdir()

@@ -24,6 +24,8 @@ from empo_sweep.sweep_config import MOST_TRIALS, SEED, Range, SweepConfig
 
 Arm = Mapping[str, Json]
 """Values of the keys that vary."""
+WITHIN = 0.382
+"""Where a range is tried besides its ends: a number there is hardly ever whole by chance."""
 _LONGEST_SLUG = 60
 
 
@@ -112,11 +114,12 @@ class Sweep:
         return {key: values for key, values in over.items() if len(values) > 1 and key != SEED}
 
     def probes(self) -> list[Arm]:
-        """Arms at the ends of every range, by which a search is checked before it begins."""
+        """Arms at the ends of every range and within, by which a search is checked beforehand."""
         search = self.config.search
         assert search is not None
         return [
-            {key: _end(values, place) for key, values in search.space.items()} for place in (0, -1)
+            {key: _probe(values, share) for key, values in search.space.items()}
+            for share in (0.0, WITHIN, 1.0)
         ]
 
     def config_of(self, arm: Arm, seed: int) -> RunConfig:
@@ -225,9 +228,11 @@ def arm_text(arm: Arm, equals: str = "=", between: str = " ") -> str:
     return between.join(f"{names[key]}{equals}{value_text(value)}" for key, value in arm.items())
 
 
-def _end(values: Range | list[Json], place: int) -> Json:
-    """The first or the last of some values."""
+def _probe(values: Range | list[Json], share: float) -> Json:
+    """A value of a list, or of a range: 0 is the first, 1 the last."""
     if isinstance(values, list):
-        return values[place]
-    end = (values.low, values.high)[place]
-    return int(end) if values.integer else end
+        return values[0 if share == 0 else -1]
+    step = values.step or (1 if values.integer else None)
+    offset = (values.high - values.low) * share
+    value = values.low + (offset if step is None else int(offset / step + 1e-9) * step)
+    return int(value) if values.integer else value
