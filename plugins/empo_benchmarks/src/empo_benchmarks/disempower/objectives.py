@@ -27,14 +27,14 @@ class Scratch(NamedTuple):
 
     Attributes:
         board: A state with the humans elsewhere.
-        moved: Where both humans get.
+        target_cells: Where both humans get.
         place: The position of each pair of cells in the lists below; -1: it is in none.
         pairs: Pairs of cells that both humans may be in, before a step and after it.
         chance: The chance of each pair by the user's first action, then by the bystander's.
     """
 
     board: Int16[np.ndarray, "1 word"]
-    moved: Int16[np.ndarray, "1 2"]
+    target_cells: Int16[np.ndarray, "1 2"]
     place: Int32[np.ndarray, " pair"]
     pairs: Int32[np.ndarray, "2 pair"]
     chance: Float64[np.ndarray, "2 pair action"]
@@ -72,11 +72,11 @@ def write_ends(
         for word in range(states.shape[1]):
             s.board[0, word] = states[state, word]
         s.pairs[0, 0] = states[state, USER] * cells + states[state, BYSTANDER]
-        for own in range(2 * CHOICES):
-            s.chance[0, 0, own] = 1.0
+        for choice in range(2 * CHOICES):
+            s.chance[0, 0, choice] = 1.0
         count = 1
         for step in range(steps):
-            now, later, found = step % 2, 1 - step % 2, 0
+            now, later, num_later = step % 2, 1 - step % 2, 0
             is_frozen = rules.freeze_steps > 0 and states[state, rules.timer_word] > step
             share = 1.0 / (PAIRS if step > 0 else CHOICES)
             for position in range(count):
@@ -84,32 +84,38 @@ def write_ends(
                 s.board[0, BYSTANDER] = s.pairs[now, position] % cells
                 for pair in range(PAIRS):
                     first, second = pair % CHOICES, pair // CHOICES
-                    write_humans(rules, s.board, 0, first, 0 if is_frozen else second, s.moved, 0)
-                    target = s.moved[0, USER] * cells + s.moved[0, BYSTANDER]
+                    write_humans(
+                        rules, s.board, 0, first, 0 if is_frozen else second, s.target_cells, 0
+                    )
+                    target = s.target_cells[0, USER] * cells + s.target_cells[0, BYSTANDER]
                     if s.place[target] < 0:
-                        s.place[target] = found
-                        s.pairs[later, found] = target
-                        for own in range(2 * CHOICES):
-                            s.chance[later, found, own] = 0.0
-                        found += 1
+                        s.place[target] = num_later
+                        s.pairs[later, num_later] = target
+                        for choice in range(2 * CHOICES):
+                            s.chance[later, num_later, choice] = 0.0
+                        num_later += 1
                     index = s.place[target]
-                    for own in range(2 * CHOICES):
+                    for choice in range(2 * CHOICES):
                         # In the first step a human takes the action by which chances are told.
-                        if step > 0 or own == first or own == CHOICES + second:
-                            s.chance[later, index, own] += share * s.chance[now, position, own]
-            for position in range(found):
+                        if step > 0 or choice == first or choice == CHOICES + second:
+                            s.chance[later, index, choice] += (
+                                share * s.chance[now, position, choice]
+                            )
+            for position in range(num_later):
                 s.place[s.pairs[later, position]] = -1
-            count = found
+            count = num_later
         last = steps % 2
         for human in range(2):
-            for own in range(CHOICES):
+            for choice in range(CHOICES):
                 for cell in range(cells):
-                    ends[state, human, own, cell] = 0.0
+                    ends[state, human, choice, cell] = 0.0
         for position in range(count):
             user, bystander = s.pairs[last, position] // cells, s.pairs[last, position] % cells
-            for own in range(CHOICES):
-                ends[state, USER, own, user] += s.chance[last, position, own]
-                ends[state, BYSTANDER, own, bystander] += s.chance[last, position, CHOICES + own]
+            for choice in range(CHOICES):
+                ends[state, USER, choice, user] += s.chance[last, position, choice]
+                ends[state, BYSTANDER, choice, bystander] += s.chance[
+                    last, position, CHOICES + choice
+                ]
 
 
 def ends_of(board: Board, states: States) -> Ends:

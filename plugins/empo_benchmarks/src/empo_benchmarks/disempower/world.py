@@ -180,15 +180,15 @@ class DisempowerWorld(GridWorld):
         """
         self._checked(states)
         board, rows = self.board, states.long()
-        seen = torch.zeros(len(rows), board.view_words)
+        view = torch.zeros(len(rows), board.view_words)
         cells = rows[:, : board.first_box] + torch.arange(board.first_box) * board.cells
         boxes = rows[:, board.first_box : board.key_word] + board.first_box * board.cells
-        seen.scatter_(1, torch.cat([cells, boxes], 1), 1.0)
+        view.scatter_(1, torch.cat([cells, boxes], 1), 1.0)
         first = (board.first_box + 1) * board.cells
         for word in range(board.key_word, board.words):
-            seen.scatter_(1, first + rows[:, word, None], 1.0)
+            view.scatter_(1, first + rows[:, word, None], 1.0)
             first += board.values[word]
-        return seen[:, None].expand(-1, len(self.spec.agents), -1)
+        return view[:, None].expand(-1, len(self.spec.agents), -1)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The board: U the user, B the bystander, A the assistant, # walls, numbers the boxes."""
