@@ -301,6 +301,8 @@ def test_the_blocks_of_a_page_work(
     reader = Reader(folder)
     if "pip install" in "".join(b.text for b in blocks_of(page) if b.note != "not run"):
         reader = Reader(folder, request.getfixturevalue("environment"))
+    if name_of(page) in SLOW:
+        request.getfixturevalue("pictures")
     for block in blocks_of(page):
         try:
             reader.follow(block)
