@@ -14,6 +14,7 @@ from empo_benchmarks.disempower.board import ASSISTANT, HUMAN_ACTIONS, HUMANS, B
 from empo_benchmarks.disempower.objectives import objective
 from empo_benchmarks.disempower.params import BoardsParams
 from empo_benchmarks.disempower.world import DisempowerWorld
+from empo_benchmarks.row_copies import RowCopies, steps_left
 from empo_core.components import build
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
@@ -28,7 +29,6 @@ from empo_core.protocols.environments import (
     VectorEnv,
     VectorLayout,
 )
-from empo_core.trees import StateDict
 from empo_environments.batched_copies import BatchedCopies
 from empo_environments.block_schedule import check_action
 from empo_learning.state_cache import StateCache
@@ -132,7 +132,19 @@ class BoardsVectorEnv(BatchedCopies["_Copies"]):
 
     def begun(self, count: int, generator: torch.Generator) -> _Copies:
         """So many copies at the start of an episode."""
-        return _Copies.of(self._world, self._spec, count, generator, self._desync)
+        left = steps_left(self._world.spec.horizon or 1, count, generator, desync=self._desync)
+        rows = self._world.initial_state().repeat(count, 1)
+        nothing = torch.zeros(count, len(self._spec.agents), dtype=torch.bool)
+        return _Copies(
+            rows,
+            left,
+            reward=torch.zeros(nothing.shape),
+            over=nothing[:, 0].clone(),
+            begins=~nothing,
+            final=rows[:0],
+            generator=generator,
+            ended=nothing,
+        )
 
     def act(self, copies: _Copies, action: Action) -> None:
         """Let everybody act; boards whose steps are over are followed by the next ones at once."""
@@ -217,59 +229,11 @@ def pay(board: Board, rows: Int16[Tensor, "state word"]) -> Float[Tensor, "state
     return reward
 
 
-STATE = ("rows", "left", "reward", "over", "ended", "begins", "final")
-
-
 @dataclass(slots=True)
-class _Copies:
-    """Copies in the middle of their episodes, and the outcome of the last step."""
+class _Copies(RowCopies):
+    """Boards; ``ended`` says whether a learner's episode ended, while the board goes on."""
 
-    rows: Int16[Tensor, "env word"]
-    left: Int[Tensor, " env"]
-    reward: Float[Tensor, "env learner"]
-    over: Bool[Tensor, " env"]
     ended: Bool[Tensor, "env learner"]
-    begins: Bool[Tensor, "env learner"]
-    final: Int16[Tensor, "final word"]
-    generator: torch.Generator
-
-    @classmethod
-    def of(
-        cls,
-        world: DisempowerWorld,
-        spec: EnvSpec,
-        count: int,
-        generator: torch.Generator,
-        desync: bool,
-    ) -> _Copies:
-        """Begin an episode in each copy."""
-        steps, agents = world.spec.horizon or 1, len(spec.agents)
-        left = torch.full((count,), steps)
-        if desync:
-            left = torch.randint(1, steps + 1, (count,), generator=generator)
-        rows = world.initial_state().repeat(count, 1)
-        nothing = torch.zeros(count, agents, dtype=torch.bool)
-        return cls(
-            rows,
-            left,
-            torch.zeros(count, agents),
-            nothing[:, 0].clone(),
-            nothing,
-            ~nothing,
-            rows[:0],
-            generator,
-        )
-
-    def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
-        state = {name: getattr(self, name).clone() for name in STATE}
-        return state | {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
-        for name in STATE:
-            setattr(self, name, state_dict[name].clone())
-        self.generator.set_state(state_dict["generator"])
 
 
 def env_spec(world: DisempowerWorld, learners: str, copies: int = 1, blocks: int = 1) -> EnvSpec:

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int16
+from jaxtyping import Float, Int16
 from torch import Tensor
 
 from empo_benchmarks.overcooked import kernel
 from empo_benchmarks.overcooked.kitchen import ACTIONS
 from empo_benchmarks.overcooked.world import OvercookedWorld
+from empo_benchmarks.row_copies import RowCopies, steps_left
 from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior
 from empo_core.protocols.environments import Action, ActionSpec, EnvSpec, ObservationSpec, TimeStep
-from empo_core.trees import StateDict
 from empo_environments.batched_copies import BatchedCopies
 from empo_environments.block_schedule import check_action
 from empo_worlds.policy_checks import human_policy
@@ -34,7 +34,7 @@ class Partner:
     goal: int
 
 
-class KitchenVectorEnv(BatchedCopies["_Copies"]):
+class KitchenVectorEnv(BatchedCopies[RowCopies]):
     """Many copies of a kitchen, in which both cooks learn, or the robot; a ``VectorEnv``.
 
     Both are paid for what either does. Soups count for nothing once they are paid for, so that the
@@ -78,11 +78,15 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         """Constants of the copies."""
         return self._spec
 
-    def begun(self, count: int, generator: torch.Generator) -> _Copies:
+    def begun(self, count: int, generator: torch.Generator) -> RowCopies:
         """So many copies at the start of an episode."""
-        return _Copies.of(self._world, count, generator, self._desync)
+        left = steps_left(self._world.spec.horizon or 1, count, generator, desync=self._desync)
+        rows, nothing = self._world.initial_state().repeat(count, 1), torch.zeros(count).bool()
+        return RowCopies(
+            rows, left, torch.zeros(count), nothing, ~nothing, rows[:0], generator=generator
+        )
 
-    def act(self, copies: _Copies, action: Action) -> None:
+    def act(self, copies: RowCopies, action: Action) -> None:
         """Let everybody act; episodes that end are followed by the next ones at once."""
         check_action(self._spec, action, np.ones(len(action), np.bool_))
         actions = torch.from_numpy(action).view(-1, len(self._spec.agents))
@@ -104,7 +108,7 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         copies.left[copies.over] = self._spec.max_episode_steps or 1
         copies.begins = copies.over
 
-    def time_step(self, block: int, copies: _Copies) -> TimeStep:
+    def time_step(self, block: int, copies: RowCopies) -> TimeStep:
         """What the last step of a block led to."""
         agents = len(self._spec.agents)
         over = copies.over.repeat_interleave(agents).numpy()
@@ -123,45 +127,6 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
     def _views(self, rows: Int16[Tensor, "env word"]) -> Float[np.ndarray, "agent feature"]:
         """What the agents that learn see, copy by copy."""
         return self._world.views(rows)[:, : len(self._spec.agents)].flatten(0, 1).numpy()
-
-
-STATE = ("rows", "left", "reward", "over", "begins", "final")
-
-
-@dataclass(slots=True)
-class _Copies:
-    """Copies of a kitchen in the middle of their episodes, and the outcome of the last step."""
-
-    rows: Int16[Tensor, "env word"]
-    left: Int[Tensor, " env"]
-    reward: Float[Tensor, " env"]
-    over: Bool[Tensor, " env"]
-    begins: Bool[Tensor, " env"]
-    final: Int16[Tensor, "final word"]
-    generator: torch.Generator
-
-    @classmethod
-    def of(
-        cls, world: OvercookedWorld, count: int, generator: torch.Generator, desync: bool
-    ) -> _Copies:
-        """Begin an episode in each copy."""
-        steps, start = world.spec.horizon or 1, world.initial_state()
-        left = torch.full((count,), steps)
-        if desync:
-            left = torch.randint(1, steps + 1, (count,), generator=generator)
-        rows, nothing = start.repeat(count, 1), torch.zeros(count, dtype=torch.bool)
-        return cls(rows, left, torch.zeros(count), nothing, ~nothing, rows[:0], generator)
-
-    def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
-        state = {name: getattr(self, name).clone() for name in STATE}
-        return state | {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
-        for name in STATE:
-            setattr(self, name, state_dict[name].clone())
-        self.generator.set_state(state_dict["generator"])
 
 
 def env_spec(world: OvercookedWorld, *, is_alone: bool, copies: int, blocks: int) -> EnvSpec:
