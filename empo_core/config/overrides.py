@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from empo_core.config.errors import quote
 from empo_core.config.models import Typed, walk
-from empo_core.config.yaml import Document, Plain, parse_value, problems
+from empo_core.config.yaml import MAX_DEPTH, TOO_DEEP, Document, Plain, parse_value, problems
 from empo_core.errors import ConfigError
 
 COMMAND_LINE = "command line"
@@ -54,13 +54,15 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
         place: The origin of the value, for errors.
 
     Raises:
-        ConfigError: if the path leads nowhere.
+        ConfigError: if the path leads nowhere, or deeper than files may go.
     """
     path = tuple(key.split("."))
 
     def wrong(reason: str) -> ConfigError:
         return problems([f"{place}: {key}: {reason}"])
 
+    if len(path) + max((len(loc) for loc, _, _ in walk(value)), default=0) > MAX_DEPTH:
+        raise problems([f"{place}: {'.'.join(path[:5])}...: {TOO_DEEP}"])
     for name in (*path, *(str(part) for loc, _, _ in walk(value) for part in loc)):
         if place == COMMAND_LINE and name.startswith(_PERMISSION):
             raise wrong(

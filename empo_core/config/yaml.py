@@ -93,7 +93,7 @@ _SYNTAX = [
 NO_BLANK = re.compile(r"[ -]*\w[\w.]*(?P<colon>:)[^\s:/]")
 """Begin of a line that is meant as a key and a value, and read as one text."""
 BLANK = "a blank is missing after this ':'; write 'key: value'"
-_TOO_DEEP = f"nesting is deeper than {MAX_DEPTH} levels; flatten it"
+TOO_DEEP = f"nesting is deeper than {MAX_DEPTH} levels; flatten it"
 _NO_ANCHORS = (
     "every value stands where it is used, since a few nested aliases can stand for gigabytes; "
     "repeat the value"
@@ -357,7 +357,7 @@ class _Scanner(Scanner):
 
     def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
         if len(self.flow_context) >= MAX_DEPTH:
-            raise _MistakeError(_place(self.reader.get_mark()), _TOO_DEEP, ())
+            raise _MistakeError(_place(self.reader.get_mark()), TOO_DEEP, ())
         super().fetch_flow_collection_start(TokenClass, to_push)
 
 
@@ -380,7 +380,7 @@ class _Composer(Composer):
         elif event.tag is not None:
             reason = f"tag {str(event.tag)!r} is not allowed: {_NO_TAGS}"
         elif isinstance(event, CollectionStartEvent) and self.depth >= MAX_DEPTH:
-            reason = _TOO_DEEP
+            reason = TOO_DEEP
         else:
             return super().compose_node(parent, index)
         raise _MistakeError(_place(event.start_mark), reason, ())

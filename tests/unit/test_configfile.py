@@ -444,6 +444,16 @@ def test_permissions_count_in_the_file_only(override: str) -> None:
     assert document.data == {"a": {"b": 1, "allow_x": []}}
 
 
+@pytest.mark.parametrize(
+    "override", [".".join("a" * 1200) + "=1", ".".join("a" * 30) + "=" + "[" * 30 + "]" * 30]
+)
+def test_overrides_go_no_deeper_than_files(override: str) -> None:
+    document = parse_yaml("b: 1", name="f")
+    with pytest.raises(ConfigError, match=f"deeper than {MAX_DEPTH} levels"):
+        apply_override(document, override)
+    assert document.data == {"b": 1}
+
+
 def test_an_override_replaces_what_the_file_says_and_where() -> None:
     document = parse_yaml("a: {b: {c: 1}}", name="f")
     apply_override(document, "a.b={d: 2}")
