@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,8 +69,12 @@ def load_config(
     if isinstance(path, Mapping):
         data: Any = deepcopy(dict(path))  # What is no plain data, validation refuses.
         document = Document("config", data, Path.cwd(), marks={(): "config"})
+    elif isinstance(path, Document):
+        document = path
+    elif isinstance(path, str | PathLike):
+        document = read_yaml(path)
     else:
-        document = path if isinstance(path, Document) else read_yaml(path)
+        raise ConfigError(f"a config is a path or a dict, not {type(path).__name__} ({path!r})")
     for override in overrides or ():
         apply_override(document, override)
     registry = registry if registry is not None else installed()

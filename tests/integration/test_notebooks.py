@@ -54,6 +54,7 @@ def test_a_result_is_its_report_and_picture() -> None:
     result = solve(world("multigrid/trivial"), ExactParams())
     assert "Robot" in shown(result)
     assert "Robot's policy at the start" in str(result)
+    assert "-0.000" not in str(result)  # A maximum of 0 bits.
     assert "data:image/png;base64," in shown(result)
     assert "rather than" in shown(empo_inspector.explain(result))
 

@@ -144,6 +144,12 @@ def test_relative_paths_start_at_the_configs_folder(config: Path, registry: Regi
     assert loaded.runs == config.parent / "out"
 
 
+@pytest.mark.parametrize("config", [7, None, ["a.yaml"]])
+def test_a_config_that_is_neither_path_nor_dict_is_refused(config: Any) -> None:
+    with pytest.raises(ConfigError, match="path or a dict"):
+        load_config(config)
+
+
 def test_a_library_world_is_chosen_by_name(config: Path, registry: Registry) -> None:
     config.write_text("world_model: grid/tiny\nalgorithm: solve\n")
     world = load_config(config, registry=registry).world_model

@@ -38,6 +38,7 @@ class Walk(gymnasium.Env[Any, Any]):
         "wrong shape": lambda rows: (np.zeros(3), 0.0, False, False, {}),
         "wrong reward": lambda rows: (rows, "much", False, False, {}),
         "wrong flag": lambda rows: (rows, 0.0, "no", False, {}),
+        "no info": lambda rows: (rows, 0.0, False, False, None),
         "nan": lambda rows: (rows, float("nan"), False, False, {}),
     }
 
@@ -138,6 +139,7 @@ def test_latent_takes_a_class_as_well(tmp_path: Path) -> None:
         ("wrong shape", "step"),
         ("wrong reward", "step"),
         ("wrong flag", "step"),
+        ("no info", "step"),
         ("nan", "step"),
     ],
 )

@@ -158,6 +158,11 @@ def five(outcome: Value) -> tuple[Value, Value, Value, Value, Value]:
             f"step returned a {type(outcome).__name__}{count}: {outcome!r:.200}; it must return "
             f"five things: observation, reward, terminated, truncated, info{_OLD}"
         ) from error
+    if not isinstance(info, dict | Mapping):
+        raise CollectError(
+            f"the info is {info!r:.200} ({type(info).__name__}); it must be a dictionary, which "
+            "may be empty"
+        )
     return observation, reward, terminated, truncated, info
 
 

@@ -121,12 +121,12 @@ def _values(solution: Solution, root: StateValues) -> Table:
     ):
         name = solution.spec.agents[human].name
         mark = "" if _counts(solution, human) else ", not counted"
-        of_most = f"({in_bits:+.3f} of {limit:.3f} bits{mark})"
+        of_most = f"({in_bits:+z.3f} of {limit:z.3f} bits{mark})"
         table.add_row(f"X_h  power of {name}", f"{power:.6g}  {of_most}")
-    alike = f"  (as if each had {bits.equal:+.3f})" if len(root.X_h) > 1 else ""
-    table.add_row("P    power of all", f"{bits.aggregate:+.3f} bits{alike}")
+    alike = f"  (as if each had {bits.equal:+z.3f})" if len(root.X_h) > 1 else ""
+    table.add_row("P    power of all", f"{bits.aggregate:+z.3f} bits{alike}")
     share = f"  ({bits.long_term / rho:+.3f} per rho)" if rho > 1 else ""
-    table.add_row("L    long-term power", f"{bits.long_term:+.3f} bits{share}")
+    table.add_row("L    long-term power", f"{bits.long_term:+z.3f} bits{share}")
     return table
 
 
@@ -145,7 +145,7 @@ def _robot(solution: Solution, root: StateValues) -> Table:
         p = float(root.pi_r[index])
         q_r = float(root.Q_r[index])
         bits = robot_action_value(q_r, solution.problem.rho)
-        in_bits = "" if np.isnan(bits) else f"{bits:+.4f}"
+        in_bits = "" if np.isnan(bits) else f"{bits:+z.4f}"
         table.add_row(names[index], f"{p:.6f}", bar(p, "cyan"), q_r_words(q_r, p), in_bits)
     if len(names) > MAX_ROBOT_ROWS:
         table.add_row(f"... and {len(names) - MAX_ROBOT_ROWS} less likely ones", "", "", "", "")
