@@ -38,6 +38,8 @@ _OWN_WORDS = {
     "missing": "required key is missing",
     "invalid_key": "a key must be a string here",
     "literal_error": "is not one of the choices",
+    "union_tag_not_found": "lacks the key that says which of the mappings it is",
+    "union_tag_invalid": "is none of the mappings that may stand here",
     "model_type": "should be a mapping",
     "dict_type": "should be a mapping",
 }

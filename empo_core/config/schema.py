@@ -230,7 +230,8 @@ def _words(field_type: FieldType) -> str:
         article = "an" if annotation.kind[0] in "aeiou" else "a"
         text = f"the name of {article} {annotation.kind}, or {{name, params}}"
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        text = f"mapping with {', '.join(annotation.model_fields) or 'no keys'}"
+        keys = (_key_words(name, field) for name, field in annotation.model_fields.items())
+        text = f"mapping with {', '.join(keys) or 'no keys'}"
     elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:
         text = f"mapping of {FieldType(arguments[0]).words} to {FieldType(arguments[1]).words}"
     elif origin is tuple and Ellipsis not in arguments:
@@ -242,6 +243,12 @@ def _words(field_type: FieldType) -> str:
         text = _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)).lower())
     bounds = () if annotation is type(None) else _bounds(field_type.metadata)
     return ", ".join([text, *bounds])
+
+
+def _key_words(name: str, field: FieldInfo) -> str:
+    """A key of a mapping, with its value where only one is allowed: that tells alternatives."""
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return f"{name}: {choices[0]!r}" if len(choices) == 1 else name
 
 
 def _bounds(metadata: Sequence[object]) -> Iterator[str]:

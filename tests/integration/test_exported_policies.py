@@ -23,6 +23,7 @@ from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
 from empo_learning.agent import load_agent
 from empo_learning.export import export_run
+from empo_learning.onnx_file import signature
 from empo_rollout.distributions import MultiCategorical
 from empo_rollout.onnx_policy import export_policy
 from empo_rollout.params import PolicyParams
@@ -209,6 +210,7 @@ def test_a_run_of_latent_is_exported_task_by_task(tmp_path: Path) -> None:
     name = "MountainCarContinuous-v0"
     path = export_run(directory, member=name)
     assert path == directory / "policy.onnx"
+    assert set(signature(path)["outputs"].values()) == {"float [row, 1]"}
     rows = np.random.default_rng(0).normal(size=(ROWS, 2)).astype(np.float32)
     agent: Any = load_agent(directory, member=name)
     for row, action in zip(rows, answers(path, observation=rows)["action"], strict=True):

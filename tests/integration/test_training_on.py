@@ -265,7 +265,7 @@ def test_a_run_begins_with_the_weights_of_another(
         ),
         (
             {"environment": "gymnasium/CartPole-v1"},
-            r"params\.initial: .*observations were .*words=3.*words=4",
+            r"params\.initial: .*observations have words 3, .*words 4;",
         ),
         ({"normalise": None}, r"params\.initial: .*observations were normalised"),
         ({"initial": "nowhere"}, r".*nowhere' does not exist"),

@@ -13,6 +13,7 @@ from empo_core import Config
 OTHER = "other"
 """The name that trackers of episodes give a reason without one."""
 PETTINGZOO_ID = r"^[A-Za-z][A-Za-z0-9_]*/[A-Za-z][A-Za-z0-9_]*$"
+GYMNASIUM_ID = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"
 DMC_TASK = r"^[A-Za-z0-9_]+-[A-Za-z0-9_]+$"
 SMALLEST_PICTURE = 8
 
@@ -95,10 +96,22 @@ def _of_no_module(name: object) -> object:
     return name
 
 
+def _written(pattern: str, form: str) -> BeforeValidator:
+    """Refuses a text of another form in words, for which a pattern has none."""
+
+    def check(text: object) -> object:
+        if isinstance(text, str) and not re.search(pattern, text):
+            raise ValueError(f"is not of the form {form}")
+        return text
+
+    return BeforeValidator(check)
+
+
 GymnasiumId = Annotated[
     str,
+    _written(GYMNASIUM_ID, "Name-v0 or package/Name-v0"),
     BeforeValidator(_of_no_module),
-    Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"),
+    Field(pattern=GYMNASIUM_ID),
     AfterValidator(_of_this_registry),
 ]
 """An id of Gymnasium's registry; no ``module:Name``, which Gymnasium would import."""
@@ -204,7 +217,13 @@ class PettingZooParams(WrapperParams):
 
     short: ClassVar = "id"
 
-    id: str = Field(
+    id: Annotated[
+        str,
+        _written(
+            PETTINGZOO_ID,
+            "FAMILY/NAME, e.g. mpe/simple_spread_v3; PACKAGE/NAME where --import names a package",
+        ),
+    ] = Field(
         pattern=PETTINGZOO_ID,
         description="Family and environment of the package pettingzoo or mpe2, e.g. "
         "butterfly/knights_archers_zombies_v11 or mpe/simple_spread_v3; what an installed "
@@ -221,7 +240,9 @@ class DmcParams(WrapperParams):
 
     short: ClassVar = "task"
 
-    task: str = Field(pattern=DMC_TASK, description="Domain and task, e.g. cartpole-swingup.")
+    task: Annotated[str, _written(DMC_TASK, "DOMAIN-TASK, e.g. cartpole-swingup")] = Field(
+        pattern=DMC_TASK, description="Domain and task, e.g. cartpole-swingup."
+    )
     action_repeat: int = Field(
         2, ge=1, description="Environment steps per action; their rewards are added up."
     )

@@ -55,7 +55,23 @@ def write_onnx(
             raise ConfigError(
                 "an export needs the package onnx: pip install 'empo-learning[onnx]'"
             ) from error
-    write_file(Path(path), buffer.getvalue())
+        shapes = [output.shape for output in _as_tuple(graph(*inputs.values()))]
+    write_file(Path(path), _with_lengths(buffer.getvalue(), shapes))
+
+
+def _as_tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _with_lengths(content: bytes, shapes: Sequence[torch.Size]) -> bytes:
+    """A file whose outputs have their lengths in all axes but the first, where torch has names."""
+    import onnx
+
+    model = onnx.load_from_string(content)
+    for output, shape in zip(model.graph.output, shapes, strict=True):
+        for axis, length in list(zip(output.type.tensor_type.shape.dim, shape, strict=True))[1:]:
+            axis.dim_value = length
+    return model.SerializeToString()
 
 
 def signature(path: Path) -> dict[str, dict[str, str]]:

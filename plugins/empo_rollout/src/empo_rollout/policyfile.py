@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,14 @@ def check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams)
     for part, recorded, actual in parts:
         if recorded != actual:
             raise StorageError(
-                f"{path}: was learned where {part} were {recorded}, and does not fit {part} that "
-                f"are {actual}; use it where it was learned, or learn another"
+                f"{path}: was learned where {part} have {_but(recorded, actual)}, and here they "
+                f"have {_but(actual, recorded)}; use it where it was learned, or learn another"
             )
+
+
+def _but(spec: Any, other: Any) -> str:
+    """In what a spec differs from another, e.g. ``words 4, grid None``."""
+    if not is_dataclass(spec):
+        return f"the names {', '.join(spec)}"
+    own = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return ", ".join(f"{key} {of}" for key, of in own.items() if of != getattr(other, key))
