@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator, ValueNetwork
-from empo_core.trees import StateDict, whole_number
+from empo_core.trees import StateDict
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_phase2.experience import TimedStates
@@ -29,6 +29,9 @@ GPU_PART_NUMBERS = 2**26
 """The same on a GPU, where every further block takes time."""
 QUERY_NUMBERS = 128
 """Hidden units of networks for each question about a state: a guess that suits the defaults."""
+
+SYMBOLS = {"v_h_e": "V_h^e", "x_h": "X_h", "u_r": "U_r", "q_r": "Q_r", "v_r": "V_r"}
+"""Names of quantities in messages."""
 
 MOST_NUMBERS = 2**21
 """At most about so many values of target networks are kept."""
@@ -203,18 +206,11 @@ class TargetCache:
     """
 
     def __init__(self) -> None:
-        self._renumberings = 0
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, as networks have changed."""
+        """Forget everything, as networks have changed, or what keys mean."""
         self._keys, self.values = RowTable(1, np.dtype(np.int64)), ValuesByQuantity()
-
-    def check(self, renumberings: int) -> None:
-        """Forget everything where the replay has given new ids, so that keys mean others."""
-        if renumberings != self._renumberings:
-            self._renumberings = renumberings
-            self.clear()
 
     def __len__(self) -> int:
         """Number of timed states."""
@@ -230,6 +226,9 @@ class TargetCache:
         Args:
             key: A number for each timed state, every one once.
             forward: From positions in ``key`` to the values of the timed states there.
+
+        Raises:
+            NonFiniteError: if one of those is not finite; nothing of them is kept.
         """
         keys = key.cpu().numpy()[:, None]
         place = self._keys.find(keys)
@@ -240,6 +239,8 @@ class TargetCache:
                 self.clear()
                 new = np.arange(len(keys))
             values = forward(torch.from_numpy(new).to(key.device))
+            symbols = {SYMBOLS[quantity]: part for quantity, part in values.items()}
+            check_finite(symbols, "what targets are computed from")
             if len(self):
                 values = {name: torch.cat([self.values[name], values[name]]) for name in values}
             place[new], self.values = self._keys.number(keys[new]), values
@@ -249,12 +250,11 @@ class TargetCache:
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""
         key = torch.from_numpy(self._keys.rows[:, 0].copy())
-        return {"renumberings": self._renumberings, "key": key, "values": dict(self.values)}
+        return {"key": key, "values": dict(self.values)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.clear()
-        self._renumberings = whole_number(state_dict["renumberings"])
         self._keys.number(state_dict["key"].cpu().numpy()[:, None])
         self.values = dict(state_dict["values"])
 
