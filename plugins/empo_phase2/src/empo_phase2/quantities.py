@@ -79,15 +79,19 @@ class Quantities:
         Raises:
             NonFiniteError: if a weight is not finite.
         """
-        quantity: Quantity = "q_r" if "q_r" in self.networks else "v_r"
-        state = self.networks[quantity].state_dict()
-        # Copies, because the network goes on learning while actors read them.
-        weights = {
-            f"{quantity}.{name}": tensor.detach().to("cpu", copy=True)
-            for name, tensor in state.items()
-        }
+        weights = self._weights("q_r" if "q_r" in self.networks else "v_r")
         check_finite(weights, "a weight to be published")
         return weights
+
+    def weights(self) -> dict[str, Tensor]:
+        """Weights of all networks, on the CPU, named ``<quantity>.<parameter>``."""
+        states = map(self._weights, self.networks)
+        return {name: tensor for state in states for name, tensor in state.items()}
+
+    def _weights(self, quantity: Quantity) -> dict[str, Tensor]:
+        """Copies, because the network goes on learning while actors read them."""
+        state = self.networks[quantity].state_dict()
+        return {f"{quantity}.{n}": t.detach().to("cpu", copy=True) for n, t in state.items()}
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -141,10 +145,11 @@ class Quantities:
     def x_h(
         self, states: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
-        """X_h of each timed state and human."""
+        """X_h of each timed state and human; 0 where it is learned and the episode is over."""
         if "x_h" not in self.networks:
             return self.closed_form_x_h(states, v_h_e)
-        return self.networks["x_h"](self.query("x_h", states)).view(len(states), -1)
+        x_h = self.networks["x_h"](self.query("x_h", states)).view(len(states), -1)
+        return x_h.masked_fill(~states.alive[:, None], 0.0)
 
     def closed_form_x_h(
         self, states: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
@@ -174,8 +179,9 @@ class Quantities:
         return -(lack**theory.eta)
 
     def q_r(self, states: TimedStates) -> Float[Tensor, "distinct robot_action"]:
-        """Q_r of each timed state and joint robot action, where it is learned."""
-        return self.networks["q_r"](self.query("q_r", states))
+        """Q_r of each timed state and joint robot action, where it is learned; 0 at the end."""
+        q_r = self.networks["q_r"](self.query("q_r", states))
+        return q_r.masked_fill(~states.alive[:, None], 0.0)
 
     def v_r(self, states: TimedStates) -> Float[Tensor, " distinct"]:
         """V_r of each timed state, where it is learned."""
