@@ -73,7 +73,7 @@ def measured(file: Path, store: str) -> tuple[float, float]:
             began = time.process_time()
             for experience in collector.collect(step):
                 replay.add(Block.from_arrays(experience.arrays), training_step=step)
-            learner.train()
+            learner.train(learner.schedule.at(learner.steps))
             took.append(time.process_time() - began)
     seconds = statistics.median(took[WARM:])  # Kernels are there after so many.
     each = replay.bytes_per_transition()

@@ -69,7 +69,7 @@ def prepared(network: str, timers: Timers) -> tuple[Learner, Collector]:
 
 def train_of(learner: Learner) -> Callable[[int], None]:
     """A training step, whatever its number."""
-    return lambda _: learner.train()
+    return lambda _: learner.train(learner.schedule.at(learner.steps))
 
 
 def remember(collector: Collector, replay: Replay, step: int) -> None:

@@ -59,7 +59,7 @@ def learn(text, spec, slots, blocks, steps):
     learner = Learner(params, values, replay, build(params.collector), explorers, timers, 7)
     losses = []
     for _ in range(steps):
-        learner.train()
+        learner.train(learner.schedule.at(learner.steps))
         losses.append({quantity: float(fit.loss) for quantity, fit in learner.fits.items()})
     states = {quantity: net.state_dict() for quantity, net in learner.networks.items()}
     weights = {

@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
+from empo_core.components import build
 from empo_core.config import RunConfig, merged
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, SolveError, TrackerError
@@ -68,6 +69,11 @@ PHASE2: dict[str, Any] = {
         "replay": {"batch_size": 16},
         "collector": {"name": "sync", "params": {"min_env_steps": 50}},
     },
+}
+MLP = {"name": "mlp", "params": {"hidden": 8}}
+PHASE2_MLP = {
+    **PHASE2,
+    "params": {**PHASE2["params"], "values": {"q_r": MLP, "v_h_e": MLP}, "total_steps": 20},
 }
 WORLD = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
 
@@ -231,6 +237,7 @@ def test_an_extended_run_that_stops_is_played_by_its_newest_weights(tmp_path: Pa
     [
         pytest.param(ROLLOUT, {"optimiser": {"lr": 1e-30}}, id="rollout"),
         pytest.param(LATENT, {"optimiser": {"lr": 1e-30}, "total_steps": 40}, id="latent"),
+        pytest.param(PHASE2_MLP, {"optimiser": {"lr": 1e-30}}, id="phase2"),
     ],
 )
 def test_a_run_begins_with_the_weights_of_another(
@@ -247,8 +254,8 @@ def test_a_run_begins_with_the_weights_of_another(
         counts = (float(model["normalisation.count"]) for model in (before, after))
         assert next(counts) * 1.9 < next(counts)
     manifest = json.loads((second.directory / "inputs" / "manifest.json").read_text())
-    (copy,) = manifest["body"]["files"].values()
-    assert copy["original"] == str(models[0])
+    originals = [copy["original"] for copy in manifest["body"]["files"].values()]
+    assert str(models[0]) in originals
     assert "initial: inputs/model.safetensors" in (second.directory / "config.yaml").read_text()
 
 
@@ -288,3 +295,67 @@ def test_networks_of_other_sizes_are_refused_with_the_weight(tmp_path: Path) -> 
     foreign = config(tmp_path, ROLLOUT, initial=str(first))
     with pytest.raises(ConfigError, match=r"initial: .* learned by 'latent'"):
         Experiment(foreign).algorithm.check(None)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Finished runs of Phase 2, which no test changes."""
+    runs = {"tables": PHASE2, "networks": PHASE2_MLP}
+    return {
+        name: Experiment.start(config(tmp_path_factory.mktemp("p2"), algorithm)).directory
+        for name, algorithm in runs.items()
+    }
+
+
+def test_robots_of_a_run_that_began_with_weights_act_by_all_of_them(
+    learned: dict[str, Path], tmp_path: Path
+) -> None:
+    none = {"warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp"), 0)}
+    still = {"optimiser": {"lr": 1e-30}, "total_steps": 1, **none}
+    for name, algorithm in {"tables": PHASE2, "networks": PHASE2_MLP}.items():
+        chosen = config(tmp_path / name, algorithm, initial=str(learned[name]), **still)
+        roots = [
+            json.loads((directory / "results" / "values.json").read_text())
+            for directory in (learned[name], Experiment.start(chosen).directory)
+        ]
+        assert roots[0] == roots[1]
+
+
+WIDER = {"name": "mlp", "params": {"hidden": 16}}
+
+
+@pytest.mark.parametrize(
+    ("run", "params", "max_steps", "reason"),
+    [
+        (
+            "networks",
+            {"values": {"q_r": WIDER, "v_h_e": MLP}},
+            3,
+            r"params\.values\.q_r\.params\.hidden: 16 .* learned with 8",
+        ),
+        (
+            "networks",
+            {"values": {"q_r": MLP, "v_h_e": MLP, "x_h": MLP}},
+            3,
+            r"params\.values\.x_h",
+        ),
+        ("networks", {"values": TABLES}, 3, r"params\.values\.q_r\.name: 'lookup' .*'mlp'"),
+        ("networks", {}, 9, r"initial: .*v_h_e.*weight is \S+ there and \S+ here"),
+        ("tables", {}, 9, r"initial: .* tables list states .* horizon was 3, not 9"),
+    ],
+)
+def test_networks_and_tables_that_do_not_fit_are_refused_with_what_differs(
+    learned: dict[str, Path],
+    tmp_path: Path,
+    run: str,
+    params: dict[str, Any],
+    max_steps: int,
+    reason: str,
+) -> None:
+    algorithm = {"tables": PHASE2, "networks": PHASE2_MLP}[run]
+    data = config(tmp_path, algorithm, initial=str(learned[run])).model_dump(mode="json")
+    data["algorithm"]["params"] |= params
+    data["world_model"]["params"]["max_steps"] = max_steps
+    experiment = Experiment(RunConfig.model_validate(data))
+    with pytest.raises(ConfigError, match=rf"(?s){reason}"):
+        experiment.algorithm.check(build(experiment.config.world_model))

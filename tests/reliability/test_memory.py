@@ -114,7 +114,7 @@ def test_memory_stays_flat_while_a_learner_trains(values: str) -> None:
     def once(step: int) -> None:
         experience = actor.act(step)
         replay.add(Block.from_arrays(experience.arrays), training_step=step)
-        learner.train()
+        learner.train(learner.schedule.at(learner.steps))
 
     assert_flat(once, replay, before=1000, steps=20_000)
 

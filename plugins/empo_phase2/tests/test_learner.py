@@ -40,6 +40,9 @@ class OneBatch:
         self.drawn: list[tuple[int, bool]] = []
         self.renumberings = 0
 
+    def __len__(self) -> int:
+        return len(self.batch)
+
     def state_dict(self) -> StateDict:
         return {}
 
@@ -58,6 +61,11 @@ class OneBatch:
 
     def states(self, ids: Tensor) -> States:
         return self.known.at(ids)
+
+
+def train(learner: Learner) -> None:
+    """One training step."""
+    learner.train(learner.schedule.at(learner.steps))
 
 
 class Idle:
@@ -104,7 +112,7 @@ def lesson(
     collector: Collector = build(params.collector)
     collector.start(lambda index: Idle())
     learner = Learner(params, quantities, replay, collector, explorers, Timers(enabled=False), 0)
-    learner.train()
+    train(learner)
     return learner, memory, problem
 
 
@@ -154,14 +162,14 @@ def poison_moment(learner: Learner, memory: OneBatch, problem: Made, bad: float)
 
 def poison_answers(quantity: Quantity) -> Poison:
     def poison(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-        memory.renumberings += 1  # Or else target networks would not be asked again.
+        learner._cache.clear()  # Or else target networks would not be asked again.
         return says(target_net(learner, quantity), bad)
 
     return poison
 
 
 def poison_target_weight(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-    memory.renumberings += 1
+    learner._cache.clear()
     return overwrite(target_net(learner, "q_r").get_parameter("head.bias"), bad)
 
 
@@ -171,22 +179,7 @@ def poison_loss(learner: Learner, memory: OneBatch, problem: Made, bad: float) -
     return module.register_forward_hook(lambda *call: call[-1] * 1e25).remove
 
 
-def poison_probability(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-    return overwrite(memory.batch.prob, bad)
-
-
-def poison_policy(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-    return overwrite(memory.batch.human_policy, bad)
-
-
-def poison_goal(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-    return overwrite(problem.slots.weight, bad)
-
-
 UPSTREAM: dict[str, tuple[Poison, str]] = {
-    "probability": (poison_probability, "a successor's probability"),
-    "policy": (poison_policy, "the humans' policy"),
-    "goal weight": (poison_goal, "a goal's weight"),
     "V_h^e": (poison_answers("v_h_e"), r"V_h\^e"),
     "X_h": (poison_answers("x_h"), "X_h"),
     "U_r": (poison_answers("u_r"), "U_r"),
@@ -214,7 +207,7 @@ def test_stop_names_what_is_not_finite_and_changes_nothing(
     before = weights_of(learner)
     poison(learner, memory, problem, bad)
     with pytest.raises(NonFiniteError, match=rf"(?s){name}\b.*") as caught:
-        learner.train()
+        train(learner)
     assert any("training step 1" in note for note in caught.value.__notes__)
     changed = {k.split("/")[0] for k, t in weights_of(learner).items() if not t.equal(before[k])}
     # Those whose turn was before Q_r's have been moved, by finite numbers.
@@ -230,7 +223,7 @@ def test_skip_leaves_weights_finite_and_goes_on(
     learner, memory, problem = lesson("skip")
     before = weights_of(learner)
     restore = poison(learner, memory, problem, bad)
-    learner.train()
+    train(learner)
     restore()
     assert learner.skipped == 1
     assert set(learner.fits) == (set() if stops_all else set(EVERYTHING) - {"q_r"})
@@ -238,7 +231,7 @@ def test_skip_leaves_weights_finite_and_goes_on(
     after = weights_of(learner)
     assert all(tensor.isfinite().all() for tensor in after.values())
     assert all(after[k].equal(before[k]) for k in after if stops_all or k.startswith("q_r/"))
-    learner.train()
+    train(learner)
     assert set(learner.fits) == set(EVERYTHING)
     assert learner.skipped == 1
     learner.quantities.published()
@@ -251,9 +244,9 @@ def test_a_weight_that_is_not_finite_is_named_in_the_next_step_and_goes_nowhere(
         overwrite(net(learner, "q_r").get_parameter("head.bias"), float("nan"))
         if on_nan == "stop":
             with pytest.raises(NonFiniteError, match=r"weight .*q_r\.head\.bias"):
-                learner.train()
+                train(learner)
         else:
-            learner.train()
+            train(learner)
             assert learner.skipped == 1
         with pytest.raises(NonFiniteError, match=r"published .*q_r\.head\.bias"):
             learner.quantities.published()
@@ -288,7 +281,7 @@ def test_u_r_stays_finite_where_an_episode_is_over_and_nobody_has_power_any_more
         }
     )
     assert learner.targets is not None
-    assert (learner.targets.must_be_finite["U_r"] == 0).any(), "some successor is at the end"
+    assert (learner._cache.values["u_r"] == 0).any(), "some successor is at the end"
 
 
 def test_decisions_that_are_open_count_most() -> None:
@@ -310,14 +303,17 @@ def test_all_actions_count_alike_while_the_robots_act_evenly_or_are_certain() ->
         torch.testing.assert_close(decision_weight(pi, available, 0.0), available.float())
 
 
-def test_the_learning_rate_is_the_config_s_or_else_the_value_network_s_own() -> None:
+def test_the_learning_rate_is_the_config_s_or_else_the_value_network_s_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     usual, _, _ = lesson(lr_schedule="constant")
     assert usual.lr["q_r"] == 1e-3, "that of any network"
     given, _, _ = lesson(lr=0.01, lr_schedule="linear", lr_constant_fraction=0.5)
     end, rates = Phase2Params.model_fields["total_steps"].default, []
+    monkeypatch.setattr(given._collector, "collect", lambda training_step: [])
     for step in (0, end // 2, 3 * end // 4, end):
         given.steps = step
-        given.train()
+        given.advance()
         rates.append(given.lr["q_r"])
     assert rates == [0.01, 0.01, 0.005, 0.0]
     each: dict[Quantity, float] = {
@@ -356,14 +352,24 @@ def test_targets_are_samples_where_joint_actions_are() -> None:
         assert not drawn.are_exact(spec)
 
 
-def test_target_networks_are_asked_again_only_after_they_or_the_ids_of_states_changed() -> None:
+def test_target_networks_are_asked_again_only_after_they_or_the_ids_of_states_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     learner, memory, _ = lesson(target_interval=4)
+
+    def renumber(training_step: int) -> list[Experience]:
+        memory.renumberings += 1
+        return []
+
+    monkeypatch.setattr(learner._collector, "collect", renumber)
     asked: list[int] = []
     target_net(learner, "q_r").register_forward_pre_hook(lambda *_: asked.append(1))
     seen = []
     for step in range(1, 8):
-        memory.renumberings += step == 2
-        learner.train()
+        if step == 2:
+            learner.advance()
+        else:
+            train(learner)
         seen.append(len(asked))
     assert seen == [0, 1, 1, 2, 2, 2, 2]  # Refreshed at the end of step 3.
 
@@ -388,8 +394,8 @@ def test_a_restored_learner_remembers_what_target_networks_said() -> None:
     other, _, _ = lesson()
     other.load_state_dict(learner.state_dict())
     overwrite(target_net(other, "q_r").get_parameter("head.bias"), float("nan"))
-    learner.train()
-    other.train()
+    train(learner)
+    train(other)
     assert learner.targets is not None
     assert other.targets is not None
     assert torch.equal(learner.targets.q_r, other.targets.q_r)
@@ -405,7 +411,7 @@ def test_the_aggregator_adds_up_every_target(monkeypatch: pytest.MonkeyPatch) ->
         return add(self, values, *others, **options)
 
     monkeypatch.setattr(Adding, "__call__", counted)
-    learner.train()
+    train(learner)
     targets = learner.targets
     assert targets is not None
     slots, humans = targets.v_h_e.shape[1], learner.quantities.spec.humans

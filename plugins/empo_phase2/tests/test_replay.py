@@ -281,11 +281,17 @@ def test_policies_that_are_not_recorded_may_have_any_length() -> None:
         assert sample(replay, 4, generator()).human_policy.shape == (4, 0, length)
 
 
-def test_a_probability_that_is_not_a_number_is_named() -> None:
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("name", "subject"),
+    [("prob", "successors"), ("human_policy", "humans"), ("behaviour", "behaviour")],
+)
+def test_a_probability_that_is_not_finite_is_named(name: str, subject: str, bad: float) -> None:
     block = walk(0)
-    block.transitions.prob[1] = float("nan")
-    with pytest.raises(NonFiniteError, match="successors"):
-        Replay(10, SHAPE).add(block, training_step=0)
+    wrong = torch.full((1, 1, 1)[: getattr(block.transitions, name).ndim], bad)
+    transitions = replace(block.transitions, **{name: wrong})
+    with pytest.raises(NonFiniteError, match=subject):
+        Replay(10, SHAPE).add(replace(block, transitions=transitions), training_step=0)
 
 
 def test_a_saved_replay_of_another_shape_is_refused() -> None:

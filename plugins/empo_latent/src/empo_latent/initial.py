@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from empo_core.errors import ConfigError, StorageError
+from empo_core.errors import ConfigError
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
+from empo_learning.initial import WHERE, read_initial, require_equal_sizes
 
 log = logging.getLogger(__name__)
-
-WHERE = "algorithm.params.initial"
 
 
 def load_initial(model: LatentModel, params: LatentParams, spec: MultiTaskSpec) -> None:
@@ -30,10 +29,7 @@ def load_initial(model: LatentModel, params: LatentParams, spec: MultiTaskSpec) 
     """
     if params.initial is None:
         return
-    try:
-        loaded = load_model(params.initial)
-    except StorageError as error:
-        raise ConfigError(f"{WHERE}: {error}") from error
+    loaded = read_initial(load_model, params.initial)
     for name in ("pictures", "shape", "active"):
         there, here = (getattr(sizes, name) for sizes in (loaded.spec, spec))
         if there != here:
@@ -44,17 +40,8 @@ def load_initial(model: LatentModel, params: LatentParams, spec: MultiTaskSpec) 
             )
     weights = loaded.model.state_dict()
     model.fit_parts(weights)
-    there, here = (
-        {name: "x".join(map(str, tensor.shape)) or "1" for name, tensor in state.items()}
-        for state in (weights, model.state_dict())
-    )
-    for name in dict.fromkeys([*here, *there]):
-        if there.get(name) != here.get(name):
-            raise ConfigError(
-                f"{WHERE}: {params.initial}: {name} is {there.get(name, 'missing')} there and "
-                f"{here.get(name, 'missing')} here; choose the same preset, size and losses, and "
-                "what else the networks are made of"
-            )
+    advice = "choose the same preset, size and losses, and what else the networks are made of"
+    require_equal_sizes(model.state_dict(), weights, params.initial, advice)
     if not next(model.parameters()).is_meta:
         model.load_state_dict(weights)
         log.info("begins with the networks of another run")

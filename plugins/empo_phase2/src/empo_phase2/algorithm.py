@@ -38,6 +38,7 @@ from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.doubts import doubts
 from empo_phase2.estimates import LearnedReward, ValueEstimator
 from empo_phase2.explorer_set import ExplorerSet
+from empo_phase2.initial import load_initial
 from empo_phase2.inspection import inspect
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
@@ -83,6 +84,7 @@ class Phase2(Algorithm):
         )
         torch.manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
         quantities, encoder = problem.quantities(), problem.encoder()
+        load_initial(quantities.networks, params, problem.world)
         estimate = problem.estimator(quantities, encoder)
         comparison = self._comparison(context, encoder)
         collector: Collector = build(params.collector)
@@ -122,7 +124,7 @@ class Phase2(Algorithm):
             losses=learner.losses,
             part_ms=learner.profile(),
             warnings=[*problem.warnings(), *warnings],
-            weights=quantities.published(),
+            weights=quantities.weights(),
             inspection=partial(self._inspect, problem, estimate, encoder, comparison),
             comparison=comparison,
             assessed=None if comparison is None else comparison.assess(estimate),
@@ -180,9 +182,9 @@ class Phase2(Algorithm):
         spec, schedule = problem.spec, WarmUpSchedule(self._params)
         problem.warn()
         weights = problem.require_room()
-        if weights <= FEW_WEIGHTS:
+        if weights <= FEW_WEIGHTS or self._params.initial is not None:
             # Whatever could not be built in a run should be found out now.
-            problem.quantities()
+            load_initial(problem.quantities().networks, self._params, problem.world)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay = problem.replay(Path(folder))

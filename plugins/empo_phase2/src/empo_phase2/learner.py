@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -161,20 +161,25 @@ class Learner(LoopLearner):
                 self._collect()
         if len(self.replay) == 0:
             return
-        self.train()
+        plan = self.schedule.at(self.steps)
+        self.train(plan, self._lr_schedule(plan.lr_progress) * self.lr_scale)
         if self.steps % self._params.optimiser.publish_interval == 0:
             self._publish()
         self.after_update()
 
-    def train(self) -> None:
+    def train(self, plan: StepPlan, lr_factor: float = 1.0) -> None:
         """One training step: sample, targets, fit, refresh.
 
+        Args:
+            plan: What is in training, and the parameters of the theory of now.
+            lr_factor: Multiplies the learning rate of each quantity.
+
         Raises:
-            NonFiniteError: if what targets are computed from, a loss or a gradient is not finite
-                and ``on_nan`` is ``stop``; or if a weight or a moment is not at a refresh,
-                whatever ``on_nan`` says.
+            NonFiniteError: if a value of a target network, a loss or a gradient is not finite and
+                ``on_nan`` is ``stop``; or if a weight or a moment is not at a refresh, whatever
+                ``on_nan`` says.
         """
-        params, plan = self._params, self.schedule.at(self.steps)
+        params = self._params
         # Sample.
         index = self.replay.sample_indices(
             params.replay.batch_size,
@@ -187,11 +192,14 @@ class Learner(LoopLearner):
         if not params.targets.model_based:
             drawn = torch.rand(len(batch), generator=self._generator, dtype=torch.float64)
             uniform = drawn.to(params.compute.device)
-        # Targets, in five stages.
-        self._cache.check(self.replay.renumberings)
-        self.targets = self._compute(batch, self.replay.states, plan.theory, uniform)
-        # Fit.
-        self._fit(self.targets, plan)
+        # Targets, in five stages; fit.
+        self.fits = {}
+        try:
+            self.targets = self._compute(batch, self.replay.states, plan.theory, uniform)
+        except NonFiniteError as error:
+            self._stop_or_skip(error)
+        else:
+            self._fit(self.targets, plan.active, lr_factor)
         # Refresh.
         self.steps += 1
         self._timed_steps += 1
@@ -201,21 +209,13 @@ class Learner(LoopLearner):
         if interval and self.steps % interval == 0:
             log.info("%s", metrics.profile_table(self.profile(), self._timed_steps))
 
-    def _fit(self, targets: BatchTargets, plan: StepPlan) -> None:
-        """Move each quantity in training towards its targets; none where these are not finite.
+    def _fit(self, targets: BatchTargets, active: Sequence[Quantity], lr_factor: float) -> None:
+        """Move each quantity in training towards its targets.
 
         Raises:
             NonFiniteError: if something is not finite and ``on_nan`` is ``stop``.
         """
-        self.fits = {}
-        try:
-            check_finite(targets.must_be_finite, "what targets are computed from")
-        except NonFiniteError as error:
-            self._cache.clear()  # What is not finite must not be read again.
-            self._stop_or_skip(error)
-            return
-        lr_factor = self._lr_schedule(plan.lr_progress) * self.lr_scale
-        for quantity in plan.active:
+        for quantity in active:
             query, target, weight = self.regression_batch(quantity, targets)
             self.lr[quantity] = self._rates[quantity] * lr_factor
             try:
@@ -341,6 +341,7 @@ class Learner(LoopLearner):
 
     def _collect(self) -> None:
         """Put what actors bring into the replay, and let explorers learn from it."""
+        renumberings = self.replay.renumberings
         experiences = self._collector.collect(self.steps)
         for experience in experiences:
             block = Block.from_arrays(experience.arrays)
@@ -350,6 +351,8 @@ class Learner(LoopLearner):
                 self._comparison.observe(block)
             if self._explorers.learns:
                 self._exploration = self._explorers.learn(block)
+        if self.replay.renumberings != renumberings:
+            self._cache.clear()  # Its keys are ids of states.
         if experiences:
             self.after_rollout()
 

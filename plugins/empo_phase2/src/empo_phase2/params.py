@@ -16,6 +16,7 @@ from empo_core.config import (
     ValueNetworkRef,
     WorldModelRef,
 )
+from empo_learning.extension import InitialModel
 from empo_learning.params import LINEAR, MOST_LR, Compute, Optimiser, Replay, Reporting
 from empo_theory.parameters import TheoryParams
 
@@ -283,6 +284,11 @@ class Phase2Params(Config):
         description="Human prior: how the humans act for each goal.",
     )
     values: Values = Field(description="Representation of each quantity.")
+    initial: InitialModel | None = Field(
+        None,
+        description="A run directory, or its results/model.safetensors, whose networks and tables "
+        "are the first ones; null: random weights, and empty tables.",
+    )
     theory: Phase2Theory = Field(
         default_factory=Phase2Theory, description="Parameters of the theory."
     )

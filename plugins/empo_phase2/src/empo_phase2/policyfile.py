@@ -87,13 +87,13 @@ def save_policy(
         path: The file, replaced at once or not at all; its folder is made if missing.
         params: The parameters of the run.
         world: What was learned in: the world, or an ensemble.
-        weights: What the learner published last.
+        weights: Those of all networks, named ``<quantity>.<parameter>``: robots act with those of
+            Q_r or V_r, and other runs begin with all of them.
 
     Raises:
         NonFiniteError: if a weight is not finite.
         StorageError: if the file cannot be written.
     """
-    quantity = "v_r" if params.values.q_r is None else "q_r"
     store = params.replay.store
     included: dict[str, Any] = {
         "human_prior": True, "values": True, "theory": True, "aggregator": True,
@@ -102,11 +102,8 @@ def save_policy(
     if isinstance(world, EnsembleWorld) and store == "rows":
         included["ensemble"] = True  # Its rows mean nothing without the other worlds.
     described = params.model_dump(mode="json", include=included)
-    of_quantity = {
-        name: tensor for name, tensor in weights.items() if name.startswith(f"{quantity}.")
-    }
-    where = {"name": world.spec.name, **_fixed(world, store)}
-    write_model(Path(path), "phase2", described, None, of_quantity, world=where)
+    where = {"name": world.spec.name, **identity_for(world, store)}
+    write_model(Path(path), "phase2", described, None, weights, world=where)
 
 
 def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
@@ -129,7 +126,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
         if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
             played = EnsembleWorld([world, *map(build, params.ensemble.worlds)])
     store, recorded = params.replay.store, saved.world or {}
-    if (differs := difference(recorded, _fixed(played, store))) is not None:
+    if (differs := difference(recorded, identity_for(played, store))) is not None:
         raise StorageError(
             f"{path}: was learned in {recorded.get('name')!r}, which differs from this "
             f"{played.spec.name!r}: {differs}"
@@ -142,7 +139,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
     return policy
 
 
-def _fixed(world: WorldModel, store: str) -> dict[str, JsonValue]:
+def identity_for(world: WorldModel, store: str) -> dict[str, JsonValue]:
     """What a world must have in common with the one that was learned in.
 
     Compact rows describe their world, so its goals and names may differ.

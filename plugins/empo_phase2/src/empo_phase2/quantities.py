@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator, ValueNetwork
-from empo_core.trees import StateDict, whole_number
+from empo_core.trees import StateDict
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_phase2.experience import TimedStates
@@ -29,6 +29,9 @@ GPU_PART_NUMBERS = 2**26
 """The same on a GPU, where every further block takes time."""
 QUERY_NUMBERS = 128
 """Hidden units of networks for each question about a state: a guess that suits the defaults."""
+
+SYMBOLS = {"v_h_e": "V_h^e", "x_h": "X_h", "u_r": "U_r", "q_r": "Q_r", "v_r": "V_r"}
+"""Names of quantities in messages."""
 
 MOST_NUMBERS = 2**21
 """At most about so many values of target networks are kept."""
@@ -76,15 +79,19 @@ class Quantities:
         Raises:
             NonFiniteError: if a weight is not finite.
         """
-        quantity: Quantity = "q_r" if "q_r" in self.networks else "v_r"
-        state = self.networks[quantity].state_dict()
-        # Copies, because the network goes on learning while actors read them.
-        weights = {
-            f"{quantity}.{name}": tensor.detach().to("cpu", copy=True)
-            for name, tensor in state.items()
-        }
+        weights = self._weights("q_r" if "q_r" in self.networks else "v_r")
         check_finite(weights, "a weight to be published")
         return weights
+
+    def weights(self) -> dict[str, Tensor]:
+        """Weights of all networks, on the CPU, named ``<quantity>.<parameter>``."""
+        states = map(self._weights, self.networks)
+        return {name: tensor for state in states for name, tensor in state.items()}
+
+    def _weights(self, quantity: Quantity) -> dict[str, Tensor]:
+        """Copies, because the network goes on learning while actors read them."""
+        state = self.networks[quantity].state_dict()
+        return {f"{quantity}.{n}": t.detach().to("cpu", copy=True) for n, t in state.items()}
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -138,10 +145,11 @@ class Quantities:
     def x_h(
         self, states: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
     ) -> Float[Tensor, "distinct human"]:
-        """X_h of each timed state and human."""
+        """X_h of each timed state and human; 0 where it is learned and the episode is over."""
         if "x_h" not in self.networks:
             return self.closed_form_x_h(states, v_h_e)
-        return self.networks["x_h"](self.query("x_h", states)).view(len(states), -1)
+        x_h = self.networks["x_h"](self.query("x_h", states)).view(len(states), -1)
+        return x_h.masked_fill(~states.alive[:, None], 0.0)
 
     def closed_form_x_h(
         self, states: TimedStates, v_h_e: Float[Tensor, "distinct slot"]
@@ -171,8 +179,9 @@ class Quantities:
         return -(lack**theory.eta)
 
     def q_r(self, states: TimedStates) -> Float[Tensor, "distinct robot_action"]:
-        """Q_r of each timed state and joint robot action, where it is learned."""
-        return self.networks["q_r"](self.query("q_r", states))
+        """Q_r of each timed state and joint robot action, where it is learned; 0 at the end."""
+        q_r = self.networks["q_r"](self.query("q_r", states))
+        return q_r.masked_fill(~states.alive[:, None], 0.0)
 
     def v_r(self, states: TimedStates) -> Float[Tensor, " distinct"]:
         """V_r of each timed state, where it is learned."""
@@ -203,18 +212,11 @@ class TargetCache:
     """
 
     def __init__(self) -> None:
-        self._renumberings = 0
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, as networks have changed."""
+        """Forget everything, as networks have changed, or what keys mean."""
         self._keys, self.values = RowTable(1, np.dtype(np.int64)), ValuesByQuantity()
-
-    def check(self, renumberings: int) -> None:
-        """Forget everything where the replay has given new ids, so that keys mean others."""
-        if renumberings != self._renumberings:
-            self._renumberings = renumberings
-            self.clear()
 
     def __len__(self) -> int:
         """Number of timed states."""
@@ -230,6 +232,9 @@ class TargetCache:
         Args:
             key: A number for each timed state, every one once.
             forward: From positions in ``key`` to the values of the timed states there.
+
+        Raises:
+            NonFiniteError: if one of those is not finite; nothing of them is kept.
         """
         keys = key.cpu().numpy()[:, None]
         place = self._keys.find(keys)
@@ -240,6 +245,8 @@ class TargetCache:
                 self.clear()
                 new = np.arange(len(keys))
             values = forward(torch.from_numpy(new).to(key.device))
+            symbols = {SYMBOLS[quantity]: part for quantity, part in values.items()}
+            check_finite(symbols, "what targets are computed from")
             if len(self):
                 values = {name: torch.cat([self.values[name], values[name]]) for name in values}
             place[new], self.values = self._keys.number(keys[new]), values
@@ -249,12 +256,11 @@ class TargetCache:
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""
         key = torch.from_numpy(self._keys.rows[:, 0].copy())
-        return {"renumberings": self._renumberings, "key": key, "values": dict(self.values)}
+        return {"key": key, "values": dict(self.values)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.clear()
-        self._renumberings = whole_number(state_dict["renumberings"])
         self._keys.number(state_dict["key"].cpu().numpy()[:, None])
         self.values = dict(state_dict["values"])
 

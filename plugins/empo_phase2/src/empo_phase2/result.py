@@ -40,7 +40,7 @@ class Phase2Result(LearnedResult):
         env_steps: Steps of single environments.
         root: What is thought of the start (one row), in expectation over initial states.
         losses: The loss of each quantity, now and then.
-        weights: What the learner published last.
+        weights: Those of all networks, named ``<quantity>.<parameter>``.
         comparison: How far values were from the right ones; None where that was not asked.
         assessed: What is thought of all situations of ``comparison``.
         inspection: What is thought of states; see ``empo_theory.inspection.InspectableResult``.

@@ -44,9 +44,6 @@ from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, TargetCache, policy_of
 from empo_phase2.warmup import ScheduledTheory
 
-SYMBOLS = {"v_h_e": "V_h^e", "x_h": "X_h", "u_r": "U_r", "q_r": "Q_r", "v_r": "V_r"}
-"""Names of quantities in messages, causes first."""
-
 LookUp = Callable[[Tensor], States]
 """From state ids ``[distinct]`` to the states that a replay keeps."""
 
@@ -86,7 +83,6 @@ class BatchTargets:
         v_r: Target of V_r; None where it is in closed form.
         distinct: Number of distinct timed states.
         items: Number of successors.
-        must_be_finite: Inputs, values and targets, by name, causes first.
     """
 
     sources: TimedStates
@@ -100,7 +96,6 @@ class BatchTargets:
     v_r: Float[Tensor, " transition"] | None
     distinct: int
     items: int
-    must_be_finite: dict[str, Tensor]
 
 
 def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
@@ -239,6 +234,9 @@ class TargetComputer:
             look_up: Gives states by id.
             theory: Parameters of now.
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
+
+        Raises:
+            NonFiniteError: if a value of a network is not finite.
         """
         measure, quantities = self._timers, self._quantities
         aggregate, learned = quantities.aggregate, quantities.networks
@@ -302,14 +300,6 @@ class TargetComputer:
             v_r=others.get("v_r"),
             distinct=len(timed),
             items=len(collected.successor),
-            must_be_finite={
-                "a successor's probability": batch.prob,
-                "the humans' policy": batch.human_policy,
-                "a goal's weight": quantities.goals.weight,
-                **{SYMBOLS[quantity]: tensor for quantity, tensor in values.items()},
-                "the target of Q_r": q_r,
-                "the target of V_h^e": v_h_e,
-            },
         )
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
-from pydantic import JsonValue
-
-from empo_core.errors import ConfigError, StorageError
+from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec
 from empo_environments.normalisation import Moments, Normaliser
+from empo_learning.initial import WHERE, read_initial, require_equal_params
 from empo_rollout.params import RolloutParams
 from empo_rollout.policy import Networks
 from empo_rollout.policyfile import SavedPolicy, load_policy
 
 log = logging.getLogger(__name__)
 
-WHERE = "algorithm.params.initial"
 INITIAL_ONLY = {"log_std"}
 """Params of a policy that say what weights are at first, and not what they are."""
 
@@ -29,20 +26,12 @@ def initial_policy(params: RolloutParams, env_spec: EnvSpec) -> SavedPolicy:
             normalisation are others than those of the run.
     """
     assert params.initial is not None
-    try:
-        saved = load_policy(params.initial, env_spec)
-    except StorageError as error:
-        raise ConfigError(f"{WHERE}: {error}") from error
-    there, here = (
-        dict(_values(model.model_dump(mode="json", exclude=INITIAL_ONLY), "policy"))
-        for model in (saved.params, params.policy)
+    saved = read_initial(lambda path: load_policy(path, env_spec), params.initial)
+    here, there = (
+        model.model_dump(mode="json", exclude=INITIAL_ONLY)
+        for model in (params.policy, saved.params)
     )
-    for key in dict.fromkeys([*here, *there]):
-        if here.get(key) != there.get(key):
-            raise ConfigError(
-                f"algorithm.params.{key}: {here.get(key)!r} does not fit the weights of {WHERE}, "
-                f"{params.initial}, which were learned with {there.get(key)!r}; make them equal"
-            )
+    require_equal_params(here, there, "policy", params.initial)
     normalises = params.normalise is not None and params.normalise.observations
     if normalises != (saved.policy.normalisation is not None):
         other = "were normalised there" if not normalises else "were not normalised there"
@@ -51,15 +40,6 @@ def initial_policy(params: RolloutParams, env_spec: EnvSpec) -> SavedPolicy:
             "same here"
         )
     return saved
-
-
-def _values(data: JsonValue, key: str) -> Iterator[tuple[str, JsonValue]]:
-    """Values of mappings in mappings by dotted key."""
-    if not isinstance(data, dict):
-        yield key, data
-        return
-    for name, value in data.items():
-        yield from _values(value, f"{key}.{name}")
 
 
 def load_initial(policy: Networks, saved: SavedPolicy) -> None:
