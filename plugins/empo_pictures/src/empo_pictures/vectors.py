@@ -78,6 +78,8 @@ def pdf_bytes(document: str) -> bytes:
     page.set_auto_page_break(False)
     page.set_creation_date(datetime.fromtimestamp(0, UTC))
     page.add_page()
+    # A drawing is shown once, so that it needs no copy, which takes as long as everything else.
+    page.draw_path = functools.partial(page.draw_path, copy=False)  # type: ignore[method-assign]
     drawing.draw_to_page(page)
     return bytes(page.output())
 
