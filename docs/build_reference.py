@@ -68,8 +68,8 @@ it, the founding five first. A component derives from the base class of its kind
 optional members; where there is a protocol instead, the methods are enough. A component's `target`
 is called once, with its validated params first. Each kind has a conformance kit in `empo_testing`:
 subclass it in your tests. Axis names are explained in [shapes](shapes.md), and
-[your first plugin](../tutorials/first_plugin.md#the-five-founding-kinds) has the smallest component
-of each of the five.
+[the five founding kinds](../tutorials/first_plugin/kinds.md#the-five-founding-kinds) have a page
+with the smallest component of each.
 
 | kind | class | which is a | call | kit |
 |---|---|---|---|---|
