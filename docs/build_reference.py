@@ -1,8 +1,8 @@
 """Writes what can be read off the code: ``python docs/build_reference.py``.
 
 That is ``docs/reference/components.md`` from the plugins of this repository,
-``docs/reference/inspector.schema.json`` from the header of containers,
-``docs/reference/protocols.md`` from the docstrings of ``empo_core.protocols``, and
+``docs/reference/protocols.md`` from the docstrings of ``empo_core.protocols``, with a page per kind
+in a folder beside each, ``docs/reference/inspector.schema.json`` from the header of containers, and
 ``examples/empo.schema.json``. Tests fail while any of them is out of date.
 """
 
@@ -56,29 +56,59 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
 COMPONENTS = """# Kinds and components
 
 A config chooses a component of each kind by name, `{name: NAME, params: {...}}` or just `NAME`.
-This page lists what the core and the plugins of this repository offer; `empo plugins` and
-`empo describe KIND NAME` say the same about what you have installed.
+This page lists what the core and the plugins of this repository offer, and leads to a page per kind
+with every parameter (a page per algorithm). `empo plugins` and `empo describe KIND NAME` say the
+same about what you have installed.
 """
 
 PROTOCOLS = """# Protocols
 
-What the core asks of each kind of component, as `empo_core.protocols` says it: the founding five
-first, then the others. A component derives from the base class of its kind, which has the optional
-members; where there is a protocol instead, the methods are enough. A component's `target` is called
-once, with its validated params first. Each kind has a conformance kit in `empo_testing`: subclass
-it in your tests. Dataclasses such as `WorldSpec`, `Successors`, `ValueQuery`, `CandidateBatch` and
-`Segments` are those of [`empo_core.types`](#data), axis names are explained in
-[shapes](shapes.md), and [your first plugin](../tutorials/first_plugin.md#the-five-founding-kinds)
-has the smallest component of each of the five.
+For authors of plugins: what the core asks of each kind of component, as `empo_core.protocols` says
+it, the founding five first. A component derives from the base class of its kind, which has the
+optional members; where there is a protocol instead, the methods are enough. A component's `target`
+is called once, with its validated params first. Each kind has a conformance kit in `empo_testing`:
+subclass it in your tests. Axis names are explained in [shapes](shapes.md), and
+[the five founding kinds](../tutorials/first_plugin/kinds.md#the-five-founding-kinds) have a page
+with the smallest component of each.
 
 | kind | class | which is a | call | kit |
 |---|---|---|---|---|
 """
 
-DATA = """## Data
+COMPANIONS: dict[str, Kind] = {
+    "RobotPolicy": "human_prior",
+    "Regression": "value_network",
+    "Actor": "collector",
+    "VectorEnv": "environment",
+    "Agent": "algorithm",
+    "EpisodePlayer": "algorithm",
+    "Result": "algorithm",
+    "Inspectable": "algorithm",
+    "InspectableResult": "algorithm",
+    "Sketchable": "world_model",
+}
+"""The kind on whose page a class stands that is of no kind itself."""
 
-The dataclasses that methods take and return, from `empo_core.types`, and the run
-that callbacks see."""
+DATA: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "data_of_worlds": (
+        "Data of worlds",
+        "The dataclasses of `empo_core.types` that worlds take and return.",
+        (
+            *("AgentSpec", "Goal", "WorldSpec", "InitialStates", "Segments"),
+            *("Successors", "Expansion", "Overlay"),
+        ),
+    ),
+    "data_of_learners": (
+        "Data of learners",
+        "The dataclasses of `empo_core.types` that learners exchange with networks, losses, "
+        "explorers and trackers, and the run that callbacks see.",
+        (
+            *("Training", "ValueQuery", "Fit", "Experience", "Scene", "RecordedBatch"),
+            *("CandidateBatch", "LossNeeds", "LossOutput", "Histogram"),
+        ),
+    ),
+}
+"""Pages of dataclasses: title, what they are, and which."""
 
 CALLS: dict[str, str] = {
     "human_prior": ", world",
@@ -126,30 +156,48 @@ def schema() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Every generated page of the reference by file name."""
+    """Every generated page of the reference by its path from there."""
     header = json.dumps(Header.model_json_schema(), indent=2) + "\n"
-    return {
-        "components.md": components_page(),
-        "protocols.md": protocols_page(),
-        "inspector.schema.json": header,
-    }
+    return {**component_pages(), **protocol_pages(), "inspector.schema.json": header}
 
 
-def components_page() -> str:
-    """Every kind, and under it every component with its params."""
+def component_pages() -> dict[str, str]:
+    """The index, and a page per kind and per algorithm."""
     registry = shipped()
-    parts = [HEAD + COMPONENTS, "\n".join(component_rows(registry))]
+    index = f"{HEAD}{COMPONENTS}\n" + "\n".join(component_rows(registry)) + "\n"
+    written = {"components.md": index}
     for kind in KINDS:
         about, protocol = ABOUT_KINDS[kind]
-        parts.append(f"## {kind}\n\n{about} See [{protocol}](protocols.md#{protocol.lower()}).")
+        head = f"{about} See [{protocol}](../protocols/{kind}.md)."
         offers = [offer for offer in registry.offers if offer.component.kind == kind]
-        if not offers:
-            parts.append(
-                "No plugin of this repository offers one yet; "
+        if kind == "algorithm":
+            for offer in offers:
+                path = f"components/{component_page(offer)}"
+                title, *parts = component_section(offer)
+                written[path] = page(title.removeprefix("#"), *parts)
+            links = [f"[`{offer.component.name}`]({component_page(offer)})" for offer in offers]
+            head += f" Each has a page of its own: {', '.join(links)}."
+            offers = []
+        elif not offers:
+            head += (
+                " No plugin of this repository offers one yet; "
                 f"`empo new-plugin NAME --kind {kind}` writes one to start from."
             )
-        parts += ["\n\n".join(component_section(offer)) for offer in offers]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+        parts = ["\n\n".join(component_section(offer)) for offer in offers]
+        written[f"components/{kind}.md"] = page(f"# {kind}", head, *parts)
+    return written
+
+
+def page(*parts: str) -> str:
+    """A generated page."""
+    return HEAD + "\n\n".join(part.strip("\n ") for part in parts) + "\n"
+
+
+def component_page(offer: Offer) -> str:
+    """The page that has a component, within ``components``."""
+    component = offer.component
+    is_alone = component.kind == "algorithm"
+    return f"{component.kind}_{component.name}.md" if is_alone else f"{component.kind}.md"
 
 
 def component_rows(registry: Registry) -> Iterator[str]:
@@ -159,25 +207,26 @@ def component_rows(registry: Registry) -> Iterator[str]:
     for kind in KINDS:
         for offer in registry.offers:
             if (component := offer.component).kind == kind:
-                anchor = f"#{kind}-{component.name}"
-                link = f"[`{component.name}`]({anchor})"
+                anchor = "" if kind == "algorithm" else f"#{kind}-{component.name}"
+                link = f"[`{component.name}`](components/{component_page(offer)}{anchor})"
                 names.setdefault((kind, offer.provider.distribution), []).append(link)
     for (kind, distribution), links in names.items():
-        yield f"| {kind} | {', '.join(links)} | {source_link(distribution)} |"
+        about = f"[{kind}](components/{kind}.md)"
+        yield f"| {about} | {', '.join(links)} | {source_link(distribution, '../..')} |"
 
 
-def source_link(distribution: str) -> str:
-    """The README of a distribution."""
+def source_link(distribution: str, root: str) -> str:
+    """The README of a distribution, where ``root`` leads to the root of the repository."""
     if distribution == "empo-core":
         return "the core"
-    return f"[{distribution}](../../plugins/{distribution.replace('-', '_')}/README.md)"
+    return f"[{distribution}]({root}/plugins/{distribution.replace('-', '_')}/README.md)"
 
 
 def component_section(offer: Offer) -> Iterator[str]:
     """One component: what it is, where it comes from, its params, its library."""
     component, distribution = offer.component, offer.provider.distribution
-    yield f"### {component.kind} `{component.name}`"
-    yield f"{component.summary} From {source_link(distribution)}."
+    yield f"## {component.kind} `{component.name}`"
+    yield f"{component.summary} From {source_link(distribution, '../../..')}."
     rows = list(param_rows(component.params_model()))
     head = ["| param | type | default | meaning |", "|---|---|---|---|"]
     yield "\n".join([*head, *rows]) if rows else "It has no params."
@@ -194,32 +243,57 @@ def param_rows(model: type[BaseModel]) -> Iterator[str]:
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def protocols_page() -> str:
-    """The classes of the kinds, those that belong to them, and the data that they exchange."""
+def protocol_pages() -> dict[str, str]:
+    """The index, a page per kind with the classes that belong to it, and pages of data."""
     rows = []
+    members: dict[str, list[type]] = {}
     for kind, (_, name) in ABOUT_KINDS.items():
-        sort = "protocol" if is_protocol(getattr(protocols, name)) else "base class"
+        protocol = getattr(protocols, name)
+        sort = "protocol" if is_protocol(protocol) else "base class"
         kit = f"`empo_testing.{kind}.{name}Tests`"
         call = f"`factory(params{CALLS.get(kind, '')})`"
-        rows.append(f"| {kind} | [{name}](#{name.lower()}) | {sort} | {call} | {kit} |")
+        rows.append(f"| {kind} | [{name}](protocols/{kind}.md) | {sort} | {call} | {kit} |")
+        members[kind] = [protocol]
+    for companion in companions():
+        members[COMPANIONS[companion.__name__]].append(companion)
+    index = [f"{HEAD}{PROTOCOLS}" + "\n".join(rows), "Other classes stand on the page of a kind:"]
+    index.append("\n".join(f"* {link}" for link in companion_links()))
+    index.append("Dataclasses that methods take and return have pages of their own:")
+    data = {member.__name__: member for member in data_of_kinds()}
+    lines = []
+    written = {}
+    for stem, (title, about, names) in DATA.items():
+        listed = ", ".join(f"`{name}`" for name in names)
+        lines.append(f"* [{title}](protocols/{stem}.md): {listed}")
+        parts = ["\n\n".join(data_section(data.pop(name))) for name in names]
+        written[f"protocols/{stem}.md"] = page(f"# {title}", about, *parts)
+    assert not data, f"say in DATA on which page these stand: {', '.join(data)}"
+    index.append("\n".join(lines))
+    for kind, classes in members.items():
+        about = f"{ABOUT_KINDS[kind][0]} Components: [{kind}](../components/{kind}.md)."
+        parts = ["\n\n".join(protocol_section(protocol)) for protocol in classes]
+        written[f"protocols/{kind}.md"] = page(f"# Protocol of {kind}", about, *parts)
+    return {"protocols.md": "\n\n".join(index) + "\n", **written}
+
+
+def companion_links() -> Iterator[str]:
+    """A link to each class that is of no kind itself."""
+    for companion in companions():
+        kind, name = COMPANIONS[companion.__name__], companion.__name__
+        yield f"[{name}](protocols/{kind}.md#{name.lower()}) on the page of {kind}"
+
+
+def companions() -> list[type]:
+    """Protocols and abstract classes that are of no kind themselves."""
     kinds = [getattr(protocols, name) for _, name in ABOUT_KINDS.values()]
-    others = [
+    inspections = [inspection.Inspectable, inspection.InspectableResult, inspection.Sketchable]
+    return [
         member
-        for member in (
-            *vars(protocols).values(),
-            inspection.Inspectable,
-            inspection.InspectableResult,
-            inspection.Sketchable,
-        )
+        for member in (*vars(protocols).values(), *inspections)
         if inspect.isclass(member)
-        and (is_protocol(member) or inspect.isabstract(member) or member in kinds)
+        and (is_protocol(member) or inspect.isabstract(member))
+        and member not in kinds
     ]
-    classes = kinds[:5] + [member for member in others if member not in kinds[:5]]
-    parts = [HEAD + PROTOCOLS + "\n".join(rows)]
-    parts += ["\n\n".join(protocol_section(protocol)) for protocol in classes]
-    parts.append(DATA)
-    parts += ["\n\n".join(data_section(data)) for data in data_of_kinds()]
-    return "\n\n".join(parts) + "\n"
 
 
 def is_protocol(member: type) -> bool:
@@ -331,8 +405,14 @@ def _paragraph(match: re.Match[str]) -> str:
 
 
 def main() -> None:
-    """Write everything."""
-    for name, text in pages().items():
+    """Write everything, and remove pages of kinds that are gone."""
+    written = pages()
+    for folder in ("components", "protocols"):
+        (REFERENCE / folder).mkdir(exist_ok=True)
+        for path in (REFERENCE / folder).glob("*.md"):
+            if f"{folder}/{path.name}" not in written:
+                path.unlink()
+    for name, text in written.items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
     SCHEMA.write_text(schema(), encoding="utf-8")
 

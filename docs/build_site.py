@@ -3,6 +3,7 @@
 The Markdown files of the repository are its pages. They are copied with their places relative to
 each other, so that their links work in the repository and in the site; pages of linked sources and
 of docstrings, the navigation from ``docs/README.md``, and inspectors of solved worlds are added.
+Pages in a folder ``NAME`` beside a page ``NAME.md`` are below that page in the navigation.
 Warnings, e.g. of links that lead nowhere, are errors. No page asks anything of the network.
 """
 
@@ -64,6 +65,9 @@ def stage(folder: Path) -> None:
     pages["docs/reference/api.md"] += api_list()
     pages = {uri: adapted(text) for uri, text in pages.items()}
     pages["README.md"] += navigation(pages["docs/README.md"])
+    for uri in {os.path.dirname(_uri(path)) for path in found} & {uri[:-3] for uri in pages}:
+        below = [_uri(path) for path in found if os.path.dirname(_uri(path)) == uri]
+        pages[f"{uri}.md"] += toctree("", below)
     contents = {uri: text.encode("utf-8") for uri, text in pages.items()}
     pictures = [path for pattern in PICTURES for path in ROOT.glob(pattern)]
     contents |= {_uri(path): path.read_bytes() for path in pictures}

@@ -92,7 +92,7 @@ def build_algorithm(
     if environment is not None and not algorithm.takes_environment:
         raise ConfigError(
             f"env=...: algorithm {config.algorithm.name!r} does not act in an environment "
-            "of the caller's; see takes_environment in docs/reference/protocols.md"
+            "of the caller's; see takes_environment in docs/reference/protocols/algorithm.md"
         )
     if (config.callbacks or callbacks) and not algorithm.is_learner:
         raise ConfigError(f"callbacks: algorithm {config.algorithm.name!r} calls none; drop them")

@@ -432,7 +432,7 @@ class Experiment:
         if result is None:
             raise ConfigError(
                 f"algorithm {self.config.algorithm.name!r} keeps no results that can be opened "
-                "again; see Algorithm.reopen in docs/reference/protocols.md"
+                "again; see Algorithm.reopen in docs/reference/protocols/algorithm.md"
             )
         return result
 
@@ -449,7 +449,7 @@ class Experiment:
         if policies is None:
             raise ConfigError(
                 f"algorithm {self.config.algorithm.name!r} cannot be played: its method 'restore' "
-                "gives no policies; see Algorithm in docs/reference/protocols.md"
+                "gives no policies; see Algorithm in docs/reference/protocols/algorithm.md"
             )
         return policies
 

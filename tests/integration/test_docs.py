@@ -56,6 +56,7 @@ LINKED = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("examples/plugin
 # Pages whose commands take long and are tested elsewhere; `nox -s docs` follows them, too.
 SLOW = {
     "docs/explanation/reductions.md",
+    "docs/explanation/reductions/in_practice.md",
     "docs/gallery.md",
     "docs/how-to/callbacks.md",
     "docs/how-to/certify_a_policy.md",
@@ -87,6 +88,8 @@ SLOW = {
     "docs/reference/stable_surface.md",
     "docs/tutorials/choosing_an_objective.md",
     "docs/tutorials/first_plugin.md",
+    "docs/tutorials/first_plugin/kinds.md",
+    "docs/tutorials/first_plugin/other_kinds.md",
     "docs/tutorials/first_run.md",
     "plugins/empo_async_actors/README.md",
     "plugins/empo_executors/README.md",
@@ -340,28 +343,37 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-def test_every_page_can_be_found_from_the_index() -> None:
-    index = (DOCS / "README.md").read_text(encoding="utf-8")
-    linked = {(DOCS / link[0]).resolve() for link in LINK.findall(index) if link[0]}
-    # The page on scaling waits for its plot.
-    waiting = not (DOCS / "explanation/scaling.png").exists()
-    hidden = {DOCS / "README.md"} | ({DOCS / "explanation/scaling.md"} if waiting else set())
-    assert {page.resolve() for page in DOCS.rglob("*.md")} - linked <= hidden
+def linked(page: Path) -> set[Path]:
+    """The files to which a page links."""
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    return {(page.parent / link[0].partition("#")[0]).resolve() for link in links if link[0]}
 
 
-@pytest.mark.parametrize("name", ["components.md", "protocols.md"])
-def test_the_generated_reference_is_current(name: str) -> None:
+def test_every_page_can_be_found_from_the_index_or_from_the_page_whose_folder_it_is_in() -> None:
+    index = linked(DOCS / "README.md")
+    for page in sorted({*DOCS.rglob("*.md")} - {DOCS / "README.md"}):
+        above = page.parent.with_suffix(".md")
+        assert page in (linked(above) if above.is_file() else index), f"no link to {name_of(page)}"
+
+
+def test_the_generated_reference_is_current() -> None:
     pages = runpy.run_path(str(DOCS / "build_reference.py"))["pages"]()
-    written = (REFERENCE / name).read_text(encoding="utf-8")
-    assert written == pages[name], "run: python docs/build_reference.py"
+    for name, text in pages.items():
+        written = (REFERENCE / name).read_text(encoding="utf-8")
+        assert written == text, f"{name}: run: python docs/build_reference.py"
+    for folder in ("components", "protocols"):
+        files = {f"{folder}/{path.name}" for path in (REFERENCE / folder).iterdir()}
+        assert files == {name for name in pages if name.startswith(f"{folder}/")}
 
 
 def test_every_kind_and_component_has_a_section() -> None:
-    headings = HEADING.findall((REFERENCE / "components.md").read_text(encoding="utf-8"))
     shipped = [o for o in installed().offers if (ROOT / "plugins" / folder_of(o)).is_dir()]
     assert len(shipped) >= 10
-    expected = {f"{o.component.kind} `{o.component.name}`" for o in shipped}
-    assert set(KINDS) | expected <= set(headings)
+    for kind in KINDS:
+        pages = (REFERENCE / "components").glob(f"{kind}*.md")
+        headings = HEADING.findall("\n".join(page.read_text(encoding="utf-8") for page in pages))
+        names = [o.component.name for o in shipped if o.component.kind == kind]
+        assert {kind} | {f"{kind} `{name}`" for name in names} <= set(headings)
 
 
 def folder_of(offer: Any) -> str:
@@ -372,10 +384,12 @@ def test_every_protocol_has_a_section_the_founding_five_first() -> None:
     files = sorted((ROOT / "empo_core/protocols").glob("*.py"))
     source = "\n".join(file.read_text(encoding="utf-8") for file in files)
     names = re.findall(r"^class (\w+)\(.*(?:Protocol|ABC)\)", source, re.MULTILINE)
-    headings = HEADING.findall((REFERENCE / "protocols.md").read_text(encoding="utf-8"))
+    pages = (REFERENCE / "protocols").glob("*.md")
+    headings = HEADING.findall("\n".join(page.read_text(encoding="utf-8") for page in pages))
     assert len(names) >= 10
     assert set(names) <= set(headings)
-    sections = [name for name in headings if name.isidentifier() and name != "Protocols"]
+    index = (REFERENCE / "protocols.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^\| \w+ \| \[(\w+)\]", index, re.MULTILINE)
     assert sections[:5] == ["WorldModel", "ValueNetwork", "PolicyLoss", "Aggregator", "Tracker"]
 
 
@@ -387,7 +401,8 @@ def test_every_error_is_explained() -> None:
 
 
 def test_every_command_and_option_is_explained() -> None:
-    page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    pages = [REFERENCE / "cli.md", *sorted((REFERENCE / "cli").glob("*.md"))]
+    page = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     for command in app.registered_commands:
         assert f"## empo {command.name}\n" in page
         shown = CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "200"})

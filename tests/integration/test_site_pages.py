@@ -22,8 +22,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_navigation_has_every_page_that_stands_in_the_repository(site: Path) -> None:
-    tree = (site / "README.md").read_text(encoding="utf-8").partition("```{toctree}")[2]
-    named = set(re.findall(r"^/(\S+)$", tree, re.MULTILINE))
+    texts = [page.read_text(encoding="utf-8") for page in site.rglob("*.md")]
+    trees = "".join(text.partition("```{toctree}")[2] for text in texts)
+    named = set(re.findall(r"^/(\S+)$", trees, re.MULTILINE))
     pages = {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")}
     assert named >= {page.relative_to(ROOT).as_posix() for page in pages} - {"README.md"}
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from random_games import Shape, TableWorld, random_table
 from torch import Tensor
@@ -109,3 +110,27 @@ def test_frames_of_an_episode_show_the_actions_taken_and_no_zeros_at_the_end(
     assert set(last.goal_values or ()) == {None}
     with Image.open(tmp_path / "rollout_0.gif") as animation:
         assert getattr(animation, "n_frames", 1) == len(frames) + 1
+
+
+def test_a_world_without_pictures_has_its_start_as_text_but_no_rollouts(tmp_path: Path) -> None:
+    solved = solve(TableWorld(random_table(SHAPE, 2)), ALONE)
+    pictures.draw(solved, tmp_path, rollouts=1, seed=0)
+    assert {path.name for path in tmp_path.iterdir()} == {"start.png", "start.svg", "start.pdf"}
+    world, text = solved.problem.world, (tmp_path / "start.svg").read_text()
+    start = world.describe(torch.from_numpy(solved.graph.states[0].copy()))
+    goals = [goal.name for goal in solved.spec.goals]
+    for label in (start, *(agent.name for agent in solved.spec.agents), *goals):
+        assert label in text
+    frame = pictures.start_frame(solved)
+    assert frame is not None
+    assert np.array_equal(frame, np.asarray(Image.open(tmp_path / "start.png")))
+
+
+def test_a_world_without_pictures_that_has_too_many_names_is_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solved = solve(TableWorld(random_table(SHAPE, 2)), ALONE)
+    monkeypatch.setattr(pictures, "MOST_NAMES", len(solved.spec.goals))
+    pictures.draw(solved, tmp_path, rollouts=1, seed=0)
+    assert not [*tmp_path.iterdir()]
+    assert pictures.start_frame(solved) is None

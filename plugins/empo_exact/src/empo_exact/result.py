@@ -263,7 +263,11 @@ class ExactResult(NotebookReport, Solution):
             self.clean_up()
 
     def draw(self, directory: Path) -> None:
-        """Write ``start.png``, ``start.svg`` and rollouts where the world can be drawn."""
+        """Write ``start.png``, ``start.svg``, ``start.pdf``, and rollouts of a world with pictures.
+
+        The start of a world without pictures, such as a table, is its text between the goals'
+        attainability and the robots' policies.
+        """
         rollouts = self.params.num_rollouts if self.is_whole else 0
         pictures.draw(self, directory, rollouts=rollouts, seed=self.seed)
 

@@ -33,7 +33,7 @@ def inspect_run(
     if not isinstance(algorithm, Inspectable):
         raise ConfigError(
             f"{path}: runs of algorithm {run.config.algorithm.name!r} cannot be explained; it has "
-            "no method 'inspection', see Inspectable in docs/reference/protocols.md"
+            "no method 'inspection', see Inspectable in docs/reference/protocols/algorithm.md"
         )
     with stage(context.tracker.progress, "reading the run"):
         inspection = algorithm.inspection(context, InspectionScope() if scope is None else scope)

@@ -150,6 +150,6 @@ def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Algo
     if not algorithm.has_intrinsic_reward:
         raise ConfigError(
             f"{where} {reference.name!r}, which knows no U_r: its has_intrinsic_reward is False "
-            "(see Algorithm in docs/reference/protocols.md); take another, e.g. exact"
+            "(see Algorithm in docs/reference/protocols/algorithm.md); take another, e.g. exact"
         )
     return algorithm
