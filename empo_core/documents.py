@@ -86,7 +86,11 @@ def document_at(path: Path, overrides: Sequence[str], world_model: str | None = 
 def _meant(path: Path) -> str | None:
     """What a path that leads nowhere was most likely meant to be; None if nothing is like it."""
     name = str(path)
-    if path.exists() or path.suffix or len(path.parts) != 1:
+    if path.exists():
+        return None
+    if len(path.parts) > 1 and path.parts[0] in installed().names("environment"):
+        return f"{name!r} is an environment, which a config names under algorithm.params.environment"
+    if path.suffix or len(path.parts) != 1:
         return None
     if world := suggested_name(installed(), "world_model", name):
         return world

@@ -98,6 +98,8 @@ def test_a_slip_is_answered_with_what_to_write(tmp_path: Path, override: str, hi
         (["describe", "exact"], "human_prior, algorithm"),
         (["describe", "nothing-like-it"], "empo plugins"),
         (["evaluate", "not/there"], "does not exist"),
+        (["run", "gymnasium/CartPole-v1"], "under algorithm.params.environment"),
+        (["new-plugin", "x", "--kind", "tracker", "--directory", __file__], "is no folder"),
     ],
 )
 def test_a_command_that_cannot_be_is_answered_with_one_that_can(

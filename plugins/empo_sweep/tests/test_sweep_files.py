@@ -91,7 +91,8 @@ def test_the_ends_of_a_searched_range_are_checked(toy: Path, sweep: Cli, write: 
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ({"over": {"runs": ["a"]}}, "'runs' cannot be swept"),
+        ({"over": {"runs": ["a"]}}, "'runs' cannot be swept; 'sweeps' is"),
+        ({"over": {"a..b": [1]}}, "'a..b' is no key"),
         ({"over": {X: []}}, "must have values"),
         ({"over": {X: [1, 1]}}, "has a value twice: 1 (got [1, 1])"),
         ({"over": {X: [1, 1.0]}}, "has a value twice: 1 (got [1, 1.0])"),

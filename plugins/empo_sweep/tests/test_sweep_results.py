@@ -110,6 +110,11 @@ def test_a_picture_has_one_panel_and_intervals_where_there_are_seeds_for_them(to
     assert len(axes.containers) == 2
 
 
+def test_shares_have_the_axis_of_shares(toy: Path) -> None:
+    (axes,) = picture(results({1: [0.0, 0.0, 0.0], 2: [0.0, 0.0, 0.0]})).axes
+    assert axes.get_ylim() == (-0.05, 1.05)
+
+
 def test_results_are_written_though_their_picture_cannot_be(
     toy: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -223,5 +223,5 @@ def picture(certificate: Certificate, right: float | None = None) -> Figure:
         axes.set_xlabel("pairs expanded")
         shown_once = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         if shown_once:
-            axes.legend(shown_once.values(), shown_once, fontsize="small", frameon=False)
+            axes.legend(shown_once.values(), shown_once, fontsize="small", framealpha=0.9)
     return figure

@@ -70,8 +70,10 @@ def _panel(axes: Axes, arms: Sequence[ArmResult], key: str, has_lines: bool) -> 
             values = [arm.values[seed] for seed in sorted(arm.values)]
             if len(values) > 1:
                 axes.plot([place] * len(values), values, ".", color=colour, alpha=0.4, markersize=4)
+    if all(value in (0, 1) for arm in arms for value in arm.values.values()):
+        axes.set_ylim(-0.05, 1.05)  # A flag, of which the mean is a share.
     if len(groups) > 1:
-        axes.legend(fontsize="small", frameon=False)
+        axes.legend(fontsize="small", framealpha=0.9)
 
 
 def _others(arm: Arm, key: str) -> str:

@@ -173,8 +173,13 @@ class SweepConfig(Config):
         for key in sorted(over & zipped | over & searched | zipped & searched):
             raise ValueError(f"{key!r} is given twice; leave it in one of over, zip and search")
         for key in sorted(over | zipped | searched):
-            if key == "runs" or not all(key.split(".")):
-                raise ValueError(f"{key!r} cannot be swept; name a key of the config but 'runs'")
+            if key == "runs":
+                raise ValueError(
+                    "'runs' cannot be swept; 'sweeps' is the folder of all sweeps, and 'name' that "
+                    "of this one in it"
+                )
+            if not all(key.split(".")):
+                raise ValueError(f"{key!r} is no key of a config, which would be e.g. a.b")
         if SEED in zipped | searched:
             raise ValueError("'seed' belongs into over, for all values share their seeds")
         if self.search is not None:

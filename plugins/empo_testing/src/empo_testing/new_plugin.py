@@ -64,9 +64,8 @@ def write_plugin(name: str, kind: str, directory: Path) -> Path:
     package = f"empo_{component.replace('-', '_')}"
     folder = directory / package
     if not directory.is_dir():
-        raise typer.BadParameter(
-            f"there is no folder {str(directory)!r}; create it first", param_hint="--directory"
-        )
+        reason = "is no folder" if directory.exists() else "does not exist; create it first"
+        raise typer.BadParameter(f"{str(directory)!r} {reason}", param_hint="--directory")
     if folder.exists():
         raise typer.BadParameter(
             f"{str(folder)!r} exists; choose another name or folder, or remove it first",
