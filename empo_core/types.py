@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, Featurizer, RowFeatures
+from empo_core.features import Featurizer, RowFeatures
 
 Role = Literal["human", "robot", "other"]
 Reduction = Literal["sum", "mean"]
@@ -293,7 +293,7 @@ class ValueQuery:
     human: Int[Tensor, " query"] | None = None
     goal: Int[Tensor, " query"] | None = None
     state: Int[Tensor, " query"] | None = None
-    memo: dict[Hashable, Features | Tensor] | None = None
+    memo: dict[Hashable, object] | None = None
 
     def __len__(self) -> int:
         """Number of questions."""

@@ -32,7 +32,6 @@ from rich.table import Table
 from empo_core.components import build
 from empo_core.protocols import Collector
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.timers import Timers
 from empo_multigrid.world import world_from_text
 from empo_phase2.experience import Block, Transitions
 from empo_phase2.params import Phase2Params, Phase2Theory
@@ -112,7 +111,7 @@ class Case:
 
     def computer(self) -> TargetComputer:
         """The batched computation."""
-        return TargetComputer(self.quantities, model_based=True, timers=Timers(enabled=False))
+        return TargetComputer(self.quantities, model_based=True)
 
     def reference(self) -> ReferenceTargets:
         """The plain computation."""

@@ -13,7 +13,6 @@ from torch import nn
 from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import Collector
-from empo_learning.timers import Timers
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
 from empo_phase2.problem import Problem
@@ -71,7 +70,7 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
             network.eval()
     batch = replay.transitions(torch.arange(2))
     model_based = params.targets.model_based
-    compute = TargetComputer(quantities, model_based=model_based, timers=Timers(enabled=False))
+    compute = TargetComputer(quantities, model_based=model_based)
     uniform = torch.rand(len(batch), generator=torch.Generator().manual_seed(0))
     found = compute(batch, replay.states, SETTING, uniform)
     values = ReferenceValues(

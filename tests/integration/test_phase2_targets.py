@@ -16,7 +16,6 @@ from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
-from empo_learning.timers import Timers
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 from empo_phase2.experience import States, Transitions
@@ -117,7 +116,7 @@ def test_exact_values_are_their_own_targets(
     networks: dict[Quantity, ValueNetwork] = {q: Oracle(q, result) for q in learned}
     add = ScatterAdd(ScatterAddParams())
     quantities = Quantities(networks, spec, slots, Phase2Theory(**THEORY), add)
-    compute = TargetComputer(quantities, model_based=True, timers=Timers())
+    compute = TargetComputer(quantities, model_based=True)
     found: BatchTargets = compute(
         transitions, states.at, ScheduledTheory(gamma_h=0.95, gamma_r=0.9, beta_r=5.0)
     )

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from empo_core.protocols import ValueNetwork
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
-from empo_learning.timers import Timers
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
@@ -103,7 +102,7 @@ class Made:
     ) -> BatchTargets:
         quantities = Quantities(dict(networks), self.spec, self.slots, theory, aggregator())
         model_based = self.form.expectation != "free"
-        compute = TargetComputer(quantities, model_based=model_based, timers=Timers(), cache=cache)
+        compute = TargetComputer(quantities, model_based=model_based, cache=cache)
         return compute(self.batch, self.states.at, setting, self.uniform)
 
     def plain(

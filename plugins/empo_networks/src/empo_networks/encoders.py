@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from empo_core.features import Features, FeatureShape
+from empo_core.features import FeatureShape
 from empo_core.types import WorldSpec
-from empo_networks.features import FeatureScaler, goal_numbers
+from empo_networks.features import FeatureScaler, ScaledFeatures, goal_numbers
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -143,9 +143,9 @@ class FlatStates(Encoder):
         self.layers = layers(sizes, activation, layer_norm=layer_norm, active=scaler.active)
         self.width = sizes[-1]
 
-    def forward(self, features: Features) -> Float[Tensor, "state code"]:
+    def forward(self, features: ScaledFeatures) -> Float[Tensor, "state code"]:
         """The code of each state."""
-        code: Tensor = self.layers(features.flat())
+        code: Tensor = self.layers(features.flat)
         return code
 
 
@@ -179,12 +179,13 @@ class GridStates(Encoder):
         self.joint = layers([joined, hidden], activation, layer_norm=layer_norm)
         self.width = hidden
 
-    def forward(self, features: Features) -> Float[Tensor, "state code"]:
+    def forward(self, features: ScaledFeatures) -> Float[Tensor, "state code"]:
         """The code of each state."""
-        picture = self.convolutions(features.grid)
-        flat = {"grid": picture, "agents": features.agents, "objects": features.objects}
+        whole = features.parts
+        picture = self.convolutions(whole.grid)
+        flat = {"grid": picture, "agents": whole.agents, "objects": whole.objects}
         codes = [part(flat[name].flatten(1)) for name, part in self.parts.items()]
-        code: Tensor = self.joint(torch.cat([*codes, features.globals], 1))
+        code: Tensor = self.joint(torch.cat([*codes, whole.globals], 1))
         return code
 
 
@@ -203,11 +204,11 @@ class Humans(Encoder):
         self.register_buffer("_humans", torch.tensor(spec.humans), persistent=False)
         self.features = linear(shape.agent_features, width) if reads_agents(shape) else None
 
-    def forward(self, features: Features) -> Float[Tensor, "row code"]:
+    def forward(self, features: ScaledFeatures) -> Float[Tensor, "row code"]:
         """The code of each human, in each state if that matters."""
         code: Tensor = self.embedding
         if self.features is not None:
-            code = self.features(features.agents.index_select(1, self._humans)) + code
+            code = self.features(features.parts.agents.index_select(1, self._humans)) + code
         output: Tensor = self.activation(code)
         return output.flatten(0, -2)
 
@@ -226,12 +227,12 @@ class KnownHumans(Encoder):
         self.register_buffer("_humans", torch.tensor(spec.humans), persistent=False)
         self.register_buffer("_number", torch.eye(count), persistent=False)
 
-    def forward(self, features: Features) -> Float[Tensor, "row code"]:
+    def forward(self, features: ScaledFeatures) -> Float[Tensor, "row code"]:
         """Number and features of each human, in each state if that matters."""
         number = self._number
         if not self._reads_agents:
             return number
-        numbers = features.agents.index_select(1, self._humans)
+        numbers = features.parts.agents.index_select(1, self._humans)
         return torch.cat([numbers, number.expand(numbers.shape[0], -1, -1)], -1).flatten(0, 1)
 
 
@@ -248,7 +249,7 @@ class Goals(Encoder):
         self.register_buffer("_numbers", numbers, persistent=False)
         self.features = linear(numbers.shape[1], width) if numbers.shape[1] else None
 
-    def forward(self, features: Features) -> Float[Tensor, "goal code"]:
+    def forward(self, features: ScaledFeatures) -> Float[Tensor, "goal code"]:
         """The code of each goal, whatever the states."""
         code: Tensor = self.embedding
         if self.features is not None:
@@ -268,7 +269,7 @@ class KnownGoals(Encoder):
         self.width = numbers.shape[1]
         self.register_buffer("_numbers", numbers, persistent=False)
 
-    def forward(self, features: Features) -> Float[Tensor, "goal code"]:
+    def forward(self, features: ScaledFeatures) -> Float[Tensor, "goal code"]:
         """Number and features of each goal."""
         return self._numbers
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -33,6 +34,29 @@ def one_hot(x: Float[Tensor, "*batch feature"], count: int) -> Float[Tensor, "*b
     return (x[..., None] == torch.arange(count, device=x.device)).flatten(-2).to(x.dtype)
 
 
+@dataclass(frozen=True)
+class ScaledFeatures:
+    """Input of encoders.
+
+    Attributes:
+        flat: All numbers of each state in a row: grid, globals, agents, objects, time.
+        sizes: Shapes of the first four for one state.
+    """
+
+    flat: Float[Tensor, "state flat"]
+    sizes: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def parts(self) -> Features:
+        """The same numbers, part by part; time is behind the globals."""
+        lengths = [math.prod(size) for size in self.sizes]
+        *parts, time = self.flat.split([*lengths, self.flat.shape[1] - sum(lengths)], 1)
+        grid, numbers, agents, objects = (
+            part.view(part.shape[0], *size) for part, size in zip(parts, self.sizes, strict=True)
+        )
+        return Features(grid, torch.cat([numbers, time], 1), agents, objects)
+
+
 class FeatureScaler(nn.Module):
     """Features of states from the featurizer of their world, brought to scale.
 
@@ -45,21 +69,23 @@ class FeatureScaler(nn.Module):
         input_key: Key of the features: equal for instances that compute the same.
     """
 
+    _exact_steps: Tensor
+
     def __init__(self, spec: WorldSpec, *, include_time: bool) -> None:
         super().__init__()
         self.featurizer = spec.featurizer
         self.is_row = isinstance(spec.featurizer, RowFeatures)
         self.horizon = spec.horizon if include_time else None
-        self._steps = min(self.horizon or 0, ONE_HOT)
+        exact_steps = torch.arange(1, min(self.horizon or 0, ONE_HOT) + 1)
+        self.register_buffer("_exact_steps", exact_steps, persistent=False)
+        time = 1 + len(exact_steps) if self.horizon else 0
         raw = self.featurizer.shape
         self._side = min(max(raw.height, raw.width), ONE_HOT)
         self.shape: FeatureShape = replace(
             raw,
-            globals=raw.globals * (1 + 2 * DIGIT if self.is_row else 1)
-            + (1 + self._steps if self.horizon else 0),
+            globals=raw.globals * (1 + 2 * DIGIT if self.is_row else 1) + time,
             agent_features=raw.agent_features * (1 + self._side),
         )
-        time = 1 + self._steps if self.horizon else 0
         self._sizes = (
             (raw.channels, raw.height, raw.width),
             (self.shape.globals - time,),
@@ -86,8 +112,8 @@ class FeatureScaler(nn.Module):
         return max(active + raw.objects * raw.object_features, 1)
 
     @torch.no_grad()
-    def forward(self, query: ValueQuery) -> Features:
-        """Scaled features of the states of a query, the input of encoders.
+    def forward(self, query: ValueQuery) -> ScaledFeatures:
+        """Scaled features of the states of a query.
 
         The query's memo keeps them for networks with equal inputs, and a cache those of states
         that come again on a CPU.
@@ -95,27 +121,18 @@ class FeatureScaler(nn.Module):
         states, memo = query.states, {} if query.memo is None else query.memo
         key = (type(self), self.input_key)
         features = memo.get(key)
-        if isinstance(features, Features):
+        if isinstance(features, ScaledFeatures):
             return features
         is_usual = states.is_cpu and states.dtype == self._dtype
-        if len(states) and is_usual and self._cache.is_caching:
-            timeless = self._cache(states, query.steps_left)
-            parts = torch.split(timeless, [math.prod(size) for size in self._sizes], 1)
-            grid, numbers, agents, objects = (
-                part.view(len(states), *size) for part, size in zip(parts, self._sizes, strict=True)
-            )
-            numbers = self._timed(numbers, query.steps_left)
-            features = Features(grid, numbers, agents, objects)
-        else:
-            features = self.scaled(self.featurizer(states), query.steps_left)
+        timeless = self._cache if len(states) and is_usual else self._flat
+        features = self._timed(timeless(states, query.steps_left), query.steps_left)
         memo[key] = features
         return features
 
     @torch.no_grad()
-    def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> Features:
+    def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> ScaledFeatures:
         """Scaled features from those that a featurizer read."""
-        timeless = self._timeless(features)
-        return replace(timeless, globals=self._timed(timeless.globals, steps_left))
+        return self._timed(self._timeless(features).flat(), steps_left)
 
     def _timeless(self, features: Features) -> Features:
         """Scaled features, but for the time."""
@@ -133,13 +150,14 @@ class FeatureScaler(nn.Module):
         return Features(features.grid, scaled, agents, symlog(features.objects))
 
     def _timed(
-        self, numbers: Float[Tensor, "state feature"], steps_left: Int[Tensor, " state"]
-    ) -> Float[Tensor, "state flat"]:
-        """Global numbers, with the time behind them."""
+        self, timeless: Float[Tensor, "state feature"], steps_left: Int[Tensor, " state"]
+    ) -> ScaledFeatures:
+        """Scaled features, with the time behind them."""
         if self.horizon is None:
-            return numbers
-        steps = steps_left[:, None].to(numbers)
-        return torch.cat([numbers, steps / self.horizon, one_hot(steps - 1, self._steps)], 1)
+            return ScaledFeatures(timeless, self._sizes)
+        steps = steps_left[:, None].to(timeless)
+        time = (steps / self.horizon, (steps == self._exact_steps).to(timeless))
+        return ScaledFeatures(torch.cat([timeless, *time], 1), self._sizes)
 
     def _flat(
         self, states: Int[Tensor, "state word"], _: Int[Tensor, " state"]

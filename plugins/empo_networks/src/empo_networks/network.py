@@ -30,7 +30,7 @@ from empo_networks.encoders import (
     layers,
     linear,
 )
-from empo_networks.features import FeatureScaler
+from empo_networks.features import FeatureScaler, ScaledFeatures
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams, NetworkParams
 from empo_networks.scales import FLOOR, scale_of
 
@@ -110,7 +110,7 @@ class Network(ValueNetwork):
         return self.scale.value(self.raw(query), self.unit(query))
 
     def raw(
-        self, query: ValueQuery, features: Features | None = None
+        self, query: ValueQuery, features: ScaledFeatures | None = None
     ) -> Float[Tensor, "query output"]:
         """Output of the head, in the space of ``scales``; of features that were read already.
 
@@ -140,7 +140,7 @@ class Network(ValueNetwork):
         raw: Tensor = self.out(x if row is None else x.index_select(0, row))
         return raw
 
-    def _first_layer(self, part: str, features: Features) -> Float[Tensor, "row feature"]:
+    def _first_layer(self, part: str, features: ScaledFeatures) -> Float[Tensor, "row feature"]:
         """The first layer's sum of maps of the codes of states, humans or goals."""
         summed: Tensor = self.join[part](self.encoders[part](features))
         if part in self.shared:

@@ -103,10 +103,9 @@ class Logit:
         mean of t; but there it is about (p - t)^2 / (2 t (1 - t)), so that small p are told apart.
         """
         target = target.clamp(0.0, 1.0)
-        # log(1 + exp(raw)) - t raw is the cross-entropy, which is least where p is t.
-        entropy = -torch.xlogy(target, target) - torch.xlogy(1 - target, 1 - target)
-        cross_entropy: Tensor = functional.softplus(raw, threshold=40.0) - target * raw
-        return cross_entropy - entropy
+        # The cross-entropy is least where p is t: there it is the entropy of t.
+        cross_entropy = functional.binary_cross_entropy_with_logits(raw, target, reduction="none")
+        return cross_entropy - torch.special.entr(target) - torch.special.entr(1 - target)
 
 
 @dataclass(frozen=True, slots=True)

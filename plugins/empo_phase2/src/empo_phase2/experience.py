@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.features import Features
 from empo_core.types import WorldSpec
 
 
@@ -79,7 +78,7 @@ class TimedStates:
     available: Bool[Tensor, "distinct robot_action"]
     steps_left: Int[Tensor, " distinct"]
     alive: Bool[Tensor, " distinct"]
-    memo: dict[Hashable, Features | Tensor] = field(default_factory=dict)
+    memo: dict[Hashable, object] = field(default_factory=dict)
 
     @classmethod
     def of(cls, states: States, steps_left: Int[Tensor, " distinct"]) -> TimedStates:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -119,7 +120,7 @@ class Learner(LoopLearner):
         self._compute = TargetComputer(
             quantities.by(self._target_networks),
             model_based=params.targets.model_based,
-            timers=timers,
+            measure=timers if timers.enabled else nullcontext,
             advantage_floor=params.targets.q_r_advantage_floor,
             cache=self._cache,
         )

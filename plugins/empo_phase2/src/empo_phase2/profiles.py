@@ -32,6 +32,7 @@ class HumanProfiles:
         share = goals.weight[:, :, None] * goals.belongs(len(self._counts))
         self.share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
         self.human = goals.human
+        self._is_same = self._position[:, None] == self._position
 
     @cached_property
     def action(self) -> Int[Tensor, "profile human"]:
@@ -62,11 +63,8 @@ class HumanProfiles:
         chosen_mean = mean[:, self._position, self.action]  # [transition profile human]
         chosen_policy = policy.gather(2, self.action.T[self.human].expand(policy.shape[0], -1, -1))
         # The product over all humans but one, without dividing by what may be 0.
-        ones = torch.ones_like(chosen_mean[..., :1])
-        before = torch.cat([ones, chosen_mean[..., :-1]], -1).cumprod(-1)
-        after = torch.cat([chosen_mean[..., 1:], ones], -1).flip(-1).cumprod(-1).flip(-1)
-        others = (before * after)[:, :, self.human]
-        return chosen_mean.prod(-1), chosen_policy.transpose(1, 2) * others
+        others = torch.where(self._is_same, 1.0, chosen_mean[:, :, None]).prod(-1)
+        return chosen_mean.prod(-1), chosen_policy.transpose(1, 2) * others[:, :, self.human]
 
     def sample(
         self,

@@ -30,6 +30,7 @@ estimate of the same expectation, with W(s') = 1 if g holds in s' else gamma_h V
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +39,6 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator
 from empo_core.types import Quantity, Segments, WorldSpec
-from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions, steps_after
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, TargetCache, policy_of
@@ -201,7 +201,7 @@ class TargetComputer:
         quantities: Quantities,
         *,
         model_based: bool,
-        timers: Timers,
+        measure: Callable[[str], AbstractContextManager[None]] = nullcontext,
         advantage_floor: float | None = None,
         cache: TargetCache | None = None,
     ) -> None:
@@ -210,12 +210,12 @@ class TargetComputer:
         Args:
             quantities: Those of target networks.
             model_based: Whether all robot actions have successors; else only the taken one.
-            timers: Measures the stages.
+            measure: Given the name of each stage, measures what happens within its context.
             advantage_floor: Weigh errors of Q_r by the decisions that depend on them, and by this.
             cache: Values that are in it are read there, and others are put into it; None keeps
                 none from one batch to the next.
         """
-        self._quantities, self._cache, self._timers = quantities, cache, timers
+        self._quantities, self._cache, self._measure = quantities, cache, measure
         self._model_based, self._advantage_floor = model_based, advantage_floor
         self._profiles = HumanProfiles(quantities.spec, quantities.goals)
 
@@ -238,7 +238,7 @@ class TargetComputer:
         Raises:
             NonFiniteError: if a value of a network is not finite.
         """
-        measure, quantities = self._timers, self._quantities
+        measure, quantities = self._measure, self._quantities
         aggregate, learned = quantities.aggregate, quantities.networks
         with measure("stage1_collect"):
             collected = collect(batch, quantities.spec)
