@@ -9,9 +9,10 @@ def main() -> None:
     """Run the command line; nothing is imported before Ctrl-C is taken care of."""
     import gc
 
-    # Imports make a million objects that stay; to look for garbage among them took half a second,
-    # and a second while kernels are compiled.
-    gc.set_threshold(500_000)
+    # Imports make a million objects that stay; to look for garbage among them time and again took
+    # half a second, and a second while kernels are compiled. What a long run leaves in cycles, as
+    # libraries do for each tensor that is saved, may not wait long: 500,000 objects are 100 MiB.
+    gc.set_threshold(20_000, 20)
     try:
         try:
             from empo_core.cli.output import UnreadOutputError, give_up, take_over

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from fault_children import spawn
 from fault_kinds import Trial, chosen
 from small_runs import CONFIGS
@@ -31,9 +32,8 @@ def trials(count: int, seed: int, place: Path) -> Iterator[Trial]:
         child = spawn(folder, "run", "run.yaml", "--quiet")  # A fork shares memory, less and less.
         samples, end = list[tuple[int, int, int]](), time.monotonic() + count
         while time.monotonic() < end and not child.is_over():
-            with child.process.oneshot():
-                memory = child.process.memory_full_info().uss
-            samples.append((memory, child.process.num_fds(), child.process.num_threads()))
+            process = child.process
+            samples.append((_anonymous(process), process.num_fds(), process.num_threads()))
             time.sleep(EVERY_S)
         if child.is_over():
             yield Trial(name, f"ended early: {child.end().output[-1000:]}")
@@ -46,6 +46,14 @@ def trials(count: int, seed: int, place: Path) -> Iterator[Trial]:
         change = f"{memory[0]:.1f} to {memory[-1]:.1f} MiB after {_lines(folder)} lines of its log"
         print(f"{name}: {change}", flush=True)
         yield Trial(f"{name}, {count} s", problem)
+
+
+def _anonymous(process: psutil.Process) -> int:
+    """Bytes of memory that no file stands behind.
+
+    Pages of libraries are private or shared according to what other processes run at the time.
+    """
+    return sum(area.anonymous for area in process.memory_maps())
 
 
 def _config(name: str, seed: int) -> dict[str, Any]:

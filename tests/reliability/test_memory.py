@@ -1,5 +1,7 @@
 """Nothing grows while training goes on, once the replay is full."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -146,3 +148,32 @@ def assert_flat(once: Callable[[int], None], replay: Replay, *, before: int, ste
     # Files, processes and threads of earlier tests may go meanwhile.
     assert not handles() - held
     assert not set(threading.enumerate()) - threads
+
+
+def test_what_a_command_leaves_in_cycles_does_not_pile_up() -> None:
+    program = """
+import sys
+from empo_core.cli import main
+
+class Cycle:
+    living = largest = 0
+
+    def __init__(self):
+        self.itself = self
+        Cycle.living += 1
+        Cycle.largest = max(Cycle.largest, Cycle.living)
+
+    def __del__(self):
+        Cycle.living -= 1
+
+sys.argv = ["empo", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+for _ in range(200_000):
+    Cycle()
+print(Cycle.largest, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert int(done.stderr.split()[-1]) < 50_000

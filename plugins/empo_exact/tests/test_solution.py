@@ -12,7 +12,9 @@ from random_games import Shape, TableWorld, random_table
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import HumanPrior, RobotPolicy, RunContext
 from empo_core.tracker_group import TrackerGroup
+from empo_exact import solution
 from empo_exact.algorithm import Exact
+from empo_exact.chain import marginals
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
@@ -67,6 +69,41 @@ def test_reachable_states_go_on_and_are_sorted(result: ExactResult, steps_left: 
         if not result.at(int(number), time).terminal
     }
     assert set(rows) == alive
+
+
+@pytest.mark.parametrize("time", range(4))
+def test_mean_policies_average_those_over_goals(result: ExactResult, time: int) -> None:
+    numbers = np.flatnonzero(result.alive(result.reachable(time), time))
+    states = result.reachable(time)[numbers]
+    means, policies = result.mean_policies(time, states), result.policies(time, states)
+    np.testing.assert_allclose(means.pi_r, policies.pi_r, rtol=1e-12)
+    np.testing.assert_allclose(means.u_r, policies.u_r, rtol=1e-12)
+    np.testing.assert_allclose(means.humans, marginals(result, policies.pi_h), rtol=1e-12)
+
+
+def test_remembered_policies_are_those_of_the_states(world: TableWorld) -> None:
+    result = solve(world, PARAMS)
+    states = result.reachable(1)[result.alive(result.reachable(1), 1)]
+    first = result.mean_policies(1, states)
+    assert len(states) > 2
+    for chosen in (states[1:], states[::2], states[:1]):
+        again = result.mean_policies(1, chosen)
+        place = np.searchsorted(states, chosen)
+        np.testing.assert_array_equal(again.pi_r, first.pi_r[place])
+        np.testing.assert_array_equal(again.humans, first.humans[:, place])
+        np.testing.assert_array_equal(again.u_r, first.u_r[place])
+
+
+def test_what_there_is_no_room_to_remember_is_worked_out_again(
+    world: TableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solution, "REMEMBERED", 1)
+    result = solve(world, PARAMS)
+    again = solve(world, PARAMS)
+    for time in (1, 2, 1):
+        states = result.reachable(time)[result.alive(result.reachable(time), time)]
+        means, policies = result.mean_policies(time, states), again.policies(time, states)
+        np.testing.assert_allclose(means.pi_r, policies.pi_r, rtol=1e-12)
 
 
 def test_any_order_of_states_is_fine(result: ExactResult) -> None:

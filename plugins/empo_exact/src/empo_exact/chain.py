@@ -15,7 +15,7 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.runs.atomic import make_folder
 from empo_exact.game import Game
-from empo_exact.solution import AT_ONCE, Solution
+from empo_exact.solution import AT_ONCE, MeanPolicies, Solution
 from empo_exact.storm import write_labels, write_rewards
 from empo_theory.inspection import LoopStep
 from empo_worlds.compilation import compiled
@@ -197,11 +197,11 @@ def visits_over_time(
     for time in itertools.count(first_time):
         if not len(here):
             return
-        yield time, here, visits[:, 0]
         problem = solution.problem
-        here, visits, _ = _advance(
-            solution, here, time, visits, problem.working * problem.game.prob
-        )
+        share = problem.working * problem.game.prob
+        after = _advance(solution, here, time, visits, share)
+        yield time, here, visits[:, 0]  # Who asks for policies there finds them remembered.
+        here, visits, _ = after
 
 
 def occupancy(
@@ -236,7 +236,7 @@ class SolvedLoop:
         solution, alive = self._solution, self._solution.alive(states, time)
         v_e = np.zeros((len(states), len(solution.spec.goals)))
         if alive.any():
-            v_e[alive] = solution.values(time).v_e[states[alive]]
+            v_e[alive] = solution.goal_values_in(states[alive], time)
         if solution.problem.counts_presence:
             achieved = solution.problem.game.achieved[states[~alive]]
             v_e[~alive] = achieved[:, solution.problem.places]
@@ -270,9 +270,12 @@ def _advance(
     there = np.zeros((graph.num_states, mass.shape[1]))
     accrued = np.zeros(len(here))
     alive = np.flatnonzero(solution.alive(here, time))
+    if not len(alive):
+        return alive, there[alive], accrued
+    means = solution.mean_policies(time, here[alive])
     for first in range(0, len(alive), AT_ONCE):
         block = alive[first : first + AT_ONCE]
-        chance, _ = _joint_actions(solution, here[block], time)
+        chance = _joint_actions(game, means, slice(first, first + AT_ONCE))
         weight = np.zeros(len(block))
         spread(game, here[block], chance, mass[block], share, there, weight)
         accrued[block] = weight
@@ -306,14 +309,13 @@ def spread(
 
 
 def _joint_actions(
-    solution: Solution, here: Int64[np.ndarray, " state"], time: int
-) -> tuple[Float64[np.ndarray, "state joint"], Float64[np.ndarray, " state"]]:
-    """Chance of each joint action in states from which the episode goes on, and U_r there."""
-    game, policies = solution.problem.game, solution.policies(time, here)
-    chance = policies.pi_r[:, game.robot]
-    for human, chosen in enumerate(marginals(solution, policies.pi_h)):
-        chance = chance * chosen[:, game.action[human, game.profile]]
-    return chance, policies.u_r
+    game: Game, means: MeanPolicies, block: slice
+) -> Float64[np.ndarray, "state joint"]:
+    """Chance of each joint action in some of the states from which the episode goes on."""
+    chance: Float64[np.ndarray, "state joint"] = means.pi_r[block][:, game.robot]
+    for human, chosen in enumerate(means.humans):
+        chance *= chosen[block][:, game.action[human, game.profile]]
+    return chance
 
 
 def _steps(
@@ -332,7 +334,8 @@ def _steps(
     if not len(alive):
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, np.zeros(0), reward
-    weight, reward[alive] = _joint_actions(solution, here[alive], time)
+    means = solution.mean_policies(time, here[alive])
+    weight, reward[alive] = _joint_actions(solution.problem.game, means, slice(None)), means.u_r
     pairs = (here[alive, None] * joint + np.arange(joint)).ravel()
     begin, end = graph.offsets[pairs].astype(np.int64), graph.offsets[pairs + 1].astype(np.int64)
     length = end - begin

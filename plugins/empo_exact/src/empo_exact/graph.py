@@ -103,13 +103,13 @@ class StateGraph:
 
 def transitions_of(
     graph: StateGraph, chosen: Int64[np.ndarray, " state"]
-) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " transition"]]:
+) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " transition"] | slice]:
     """Offsets of the pairs of some states, and which transitions of the graph are theirs."""
     joint = graph.spec.num_joint_actions
     if len(chosen) == graph.num_states:
         unexpanded = np.full((graph.num_states - graph.num_expanded) * joint, graph.offsets[-1])
         offsets = np.concatenate([graph.offsets, unexpanded]).astype(np.int64)
-        return offsets, np.arange(offsets[-1])
+        return offsets, slice(None)
     expanded = chosen < graph.num_expanded
     pairs = (np.where(expanded, chosen, 0)[:, None] * joint + np.arange(joint)).ravel()
     begin = graph.offsets[pairs].astype(np.int64)

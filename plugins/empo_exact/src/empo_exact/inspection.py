@@ -68,8 +68,11 @@ def _inspection(
     """What a solution knows of some states."""
     graph = solution.graph
     offsets, items = transitions_of(graph, chosen)
-    place = np.full(graph.num_states, NOT_KEPT, np.int64)
-    place[chosen] = np.arange(len(chosen))
+    successor = graph.successor[items]
+    if len(chosen) < graph.num_states:
+        place = np.full(graph.num_states, NOT_KEPT, np.int32)
+        place[chosen] = np.arange(len(chosen))
+        successor = place[successor]
     places = solution.problem.places
     by_parameters = follows_parameters(solution)
     counted = solution.problem.theory.is_counted > 0
@@ -84,7 +87,7 @@ def _inspection(
         number=chosen,
         total=graph.num_states,
         offsets=offsets,
-        successor=place[graph.successor[items]],
+        successor=successor,
         code=graph.code[items],
         prob=graph.prob,
         duration=graph.duration,

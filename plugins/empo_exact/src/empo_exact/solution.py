@@ -41,6 +41,8 @@ AT_ONCE = 8192
 """States whose policies are worked out at the same time."""
 KEPT = 512
 """Single states whose policies are kept for the next episode that comes by."""
+REMEMBERED = 1_000_000
+"""States and times whose mean policies are kept, some 100 bytes each with few actions."""
 
 State = Int[Tensor, " word"] | Int[np.ndarray, " word"] | Sequence[int] | SupportsIndex
 
@@ -93,6 +95,20 @@ class StatePolicies(NamedTuple):
     u_r: Float64[np.ndarray, " state"]
 
 
+class MeanPolicies(NamedTuple):
+    """Policies in some states, those of humans averaged over their goals by weight.
+
+    Attributes:
+        pi_r: The robot's policy [state robot].
+        humans: The policy of each human, in the order of ``spec.humans`` [human state action].
+        u_r: The robot's intrinsic reward [state].
+    """
+
+    pi_r: Float64[np.ndarray, "state robot"]
+    humans: Float64[np.ndarray, "human state action"]
+    u_r: Float64[np.ndarray, " state"]
+
+
 class TimeValues(NamedTuple):
     """The values at one time, by state number; goals in the order of ``spec.goals``.
 
@@ -123,6 +139,7 @@ class Solution(SolvedWorld):
         self.store = store
         self.failed = failed
         self._later = lru_cache(maxsize=2)(self._payoffs)
+        self._means: dict[int, tuple[Int64[np.ndarray, " state"], MeanPolicies]] = {}
         self.policies_in = lru_cache(maxsize=KEPT)(self._policies_in)
 
     @property
@@ -214,8 +231,7 @@ class Solution(SolvedWorld):
         order = np.array([number], np.int32)
         terminal = not self.alive(np.array([number]), time)[0]
         if terminal:
-            left = 1 if self.horizon is None else self.horizon - time
-            policies, values = end_values(self.problem, order, left)
+            policies, values = end_values(self.problem, order, self._steps_left(time))
         else:
             if self.horizon is not None and number >= self.graph.within(time):
                 raise WorldError(f"{self.spec.name!r} cannot reach that state within {time} steps")
@@ -285,6 +301,14 @@ class Solution(SolvedWorld):
         norms = np.column_stack([-tables.v_r, tables.norms])
         return TimeValues(tables.v_m[:, places], tables.v_e[:, places], tables.v_r.copy(), norms)
 
+    def goal_values_in(
+        self, states: Int64[np.ndarray, " state"], time: int
+    ) -> Float64[np.ndarray, "state goal"]:
+        """V_h^e of states, given by number, at a time [state goal]."""
+        values: Float64[np.ndarray, "state goal"]
+        values = self._values(time).v_e[states[:, None], self.problem.places]
+        return values
+
     def policies(
         self, time: int, states: Int64[np.ndarray, " state"] | None = None
     ) -> StatePolicies:
@@ -301,6 +325,54 @@ class Solution(SolvedWorld):
         swept = self._sweep(states.astype(np.int32), time)[0]
         pi_h = swept.pi_h[:, :, self.problem.places].transpose(0, 2, 1)
         return StatePolicies(pi_h, swept.pi_r, swept.q_r, swept.x_h, swept.u_r)
+
+    def mean_policies(self, time: int, states: Int64[np.ndarray, " state"]) -> MeanPolicies:
+        """Policies in many states at one time, which are remembered for whoever asks again.
+
+        Args:
+            time: The time.
+            states: State numbers, ascending.
+        """
+        means = self._remembered(time, states)
+        if means is None:
+            means = self._mean_policies(time, states)
+            self._means.pop(time, None)
+            sizes = [len(numbers) for numbers, _ in self._means.values()]
+            while sizes and len(states) + sum(sizes) > REMEMBERED:
+                del self._means[next(iter(self._means))], sizes[0]
+            self._means[time] = states, means
+        return means
+
+    def _remembered(self, time: int, states: Int64[np.ndarray, " state"]) -> MeanPolicies | None:
+        """The mean policies of some states, if those of all of them are remembered."""
+        if time not in self._means:
+            return None
+        numbers, means = self._means[time]
+        place = np.searchsorted(numbers, states)
+        if (place == len(numbers)).any() or (numbers[place] != states).any():
+            return None
+        return MeanPolicies(means.pi_r[place], means.humans[:, place], means.u_r[place])
+
+    def _mean_policies(self, time: int, states: Int64[np.ndarray, " state"]) -> MeanPolicies:
+        """Policies in many states; those over goals, which are large, stay in the cache."""
+        problem, order, count = self.problem, states.astype(np.int32), len(states)
+        game, size, later = problem.game, min(count, problem.block), self._later(time)
+        policies = empty_policies(problem, size)
+        space = Workspace(0, make_scratch(game, problem.rho), policies)
+        out, left = room(problem, int(order.max(initial=-1)) + 1), self._steps_left(time)
+        pi_r, u_r = np.zeros((count, game.num_robot_actions)), np.zeros(count)
+        humans = np.zeros((len(game.num_actions), count, policies.pi_h.shape[1]))
+        for first in range(0, count, max(1, size)):
+            block = Block(order, first, min(first + size, count))
+            sweep_block(problem, block, later, out, space, left)
+            here = slice(first, block.last)
+            of_block = slice(0, block.last - first)
+            pi_r[here], u_r[here] = policies.pi_r[of_block], policies.u_r[of_block]
+            for human, mean in enumerate(humans):
+                goals = slice(game.first_goal[human], game.first_goal[human + 1])
+                mean[here] = policies.pi_h[of_block, :, goals] @ game.weight[goals]
+        humans /= humans.sum(2, keepdims=True)
+        return MeanPolicies(pi_r, humans, u_r)
 
     def _policies_in(self, state: int, time: int) -> StatePolicies:
         """Policies in one state, given by number, at a time; ``policies_in`` keeps the last."""
@@ -330,15 +402,16 @@ class Solution(SolvedWorld):
         self, states: Int[Tensor, "state word"], steps_left: int
     ) -> Float[Tensor, "state robot_action"]:
         """The robots' policy in each state."""
-        return torch.from_numpy(self.policies_of(states, steps_left, lambda solved: solved.pi_r))
+        numbers, time = self.numbers_of(states, steps_left), self.time_of(steps_left)
+        means = self._remembered(time, numbers) or self._mean_policies(time, numbers)
+        return torch.from_numpy(means.pi_r)
 
     def goal_values(
         self, states: Int[Tensor, "state word"], steps_left: int
     ) -> Float[Tensor, "state goal"]:
         """V_h^e of each state and goal."""
         numbers = self.numbers_of(states, steps_left)
-        values = self._values(self.time_of(steps_left)).v_e
-        return torch.from_numpy(values[numbers[:, None], self.problem.places])
+        return torch.from_numpy(self.goal_values_in(numbers, self.time_of(steps_left)))
 
     def time_of(self, steps_left: int) -> int:
         """The time at which so many steps are left; 0 where the world has no horizon.
@@ -396,9 +469,13 @@ class Solution(SolvedWorld):
         policies = empty_policies(problem, len(order))
         out = room(problem, int(order.max(initial=0)) + 1)
         space = Workspace(0, make_scratch(problem.game, problem.rho), policies)
-        left = 1 if self.horizon is None else self.horizon - time
-        sweep_block(problem, Block(order, 0, len(order)), self._later(time), out, space, left)
+        block, left = Block(order, 0, len(order)), self._steps_left(time)
+        sweep_block(problem, block, self._later(time), out, space, left)
         return policies, Values(*(array[order] for array in out))
+
+    def _steps_left(self, time: int) -> int:
+        """Steps left at a time; 1 where the world has no horizon."""
+        return 1 if self.horizon is None else self.horizon - time
 
     def _payoffs(self, time: int) -> Payoffs:
         """What reaching a state pays one step after ``time``."""

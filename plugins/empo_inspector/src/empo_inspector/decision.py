@@ -260,7 +260,7 @@ class OneStep:
         length = inspection.offsets[pairs + 1] - begin
         pair = np.repeat(np.arange(len(pairs)), length)
         items = np.arange(len(pair)) + (begin - np.cumsum(length) + length)[pair]
-        successor = torch.from_numpy(inspection.successor[items])
+        successor = torch.from_numpy(inspection.successor[items].astype(np.int64))
         if bool((successor < 0).any()):
             raise WorldError("states that follow this one were left out of the inspection")
         slots = (torch.arange(len(states))[:, None] * joint + self.digits.slot).flatten()

@@ -355,7 +355,6 @@ def goal_gains(
     """U_r of each state minus U_r of a reference, split over the goals of all humans."""
     spec, theory = step.spec, step.theory
     weight = step.weight if theory.x_agg == "weighted" else torch.ones_like(step.weight)
-    share = weight * (v_e**theory.zeta - reference**theory.zeta)
     x, x_there = step.reward(v_e)[0], step.reward(reference[None])[0]
     floored, floored_there = (power.clamp(min=step.inspection.x_h_floor) for power in (x, x_there))
     counted = step.counted.double()
@@ -366,9 +365,11 @@ def goal_gains(
     raised = (x != floored) | (x_there != floored_there)
     # Where an X_h is raised to the least, only a part of its difference counts.
     slope = (floored - floored_there) / (x - x_there).where(x != x_there, torch.ones_like(x))
-    inner = torch.where(raised, inner * slope, inner)
-    human_index = [spec.humans.index(goal.human) for goal in spec.goals]
-    return -outer[:, None] * inner[:, human_index] * share / humans
+    slopes = outer[:, None] * torch.where(raised, inner * slope, inner) / -humans
+    human_index = torch.tensor([spec.humans.index(goal.human) for goal in spec.goals])
+    # In place, for these arrays are by far the largest.
+    share = (v_e**theory.zeta).sub_(reference**theory.zeta).mul_(weight)
+    return share.mul_(slopes.index_select(1, human_index))
 
 
 def secant(

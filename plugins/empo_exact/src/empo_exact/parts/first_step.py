@@ -104,7 +104,7 @@ def opening(sweeps: PartSweeps, shares: Sequence[Share]) -> Opening:
     bounds, items = transitions_of(graph, order)
     graph = replace(
         graph,
-        offsets=bounds.astype(np.uint32) if len(items) < 1 << 32 else bounds,
+        offsets=bounds.astype(np.uint32) if bounds[-1] < 1 << 32 else bounds,
         successor=graph.successor[items],
         code=graph.code[items].astype(shares[0].code.dtype),
     )

@@ -1,0 +1,133 @@
+"""Processor time of what people wait for: commands as a whole, beside the solve alone.
+
+    python tests/benchmarks/bench_waits.py [--rounds 3] [--world multigrid/asymmetric_freeing]
+        [--only TEXT]
+
+Each row is a command in a process of its own, with kernels that are compiled already, in turns;
+medians. What reads a run reads one that kept nothing, and one that kept the values of all times.
+A first run on a machine is ``bench_first_run.py``'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "free_the_human.yaml"
+SOLVE = """
+import sys, time
+from empo_core.documents import build_named, library_world
+from empo_exact.solve import load_kernels, solve
+
+world = build_named(*library_world(sys.argv[1]))
+load_kernels(world, has_prior=False)
+begin = time.process_time()
+solve(world)
+print(time.process_time() - begin)
+"""
+PICTURE = """
+import sys, time
+import empo_core
+
+result = empo_core.open_run(sys.argv[1]).result
+begin = time.process_time()
+assert "<img" in result._repr_html_()
+print(time.process_time() - begin)
+"""
+
+
+def cpu_seconds(arguments: tuple[str, ...]) -> float:
+    """Processor time of Python in a process of its own; what it prints, where that is a number."""
+    process = psutil.Popen(
+        [sys.executable, *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    output, errors = process.stdout.read(), process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{arguments} failed: {errors or output}")
+    if arguments[0] == "-c" and output:
+        return float(output)
+    return used.ru_utime + used.ru_stime
+
+
+def empo(*arguments: str) -> tuple[str, ...]:
+    """The command line of ``empo``."""
+    return "-m", "empo_core", *arguments
+
+
+def cases(world: str, folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What people wait for, by its name; two runs of each sort are made here."""
+    runs, example = str(folder / "runs"), str(EXAMPLE)
+
+    def solved(keep: str, beta_r: int) -> str:
+        """The directory of a run that kept so much."""
+        name = folder / f"{keep}-{beta_r}"
+        options = (f"algorithm.params.keep={keep}", f"algorithm.params.theory.beta_r={beta_r}")
+        cpu_seconds(empo("run", world, "algorithm=exact", *options, f"runs={name}", "--quiet"))
+        return str(next(name.iterdir()))
+
+    yield "import torch", ("-c", "import torch")
+    yield "empo plugins", empo("plugins")
+    yield "empo worlds", empo("worlds")
+    yield "empo check, main example", empo("check", example)
+    yield "empo run, main example", empo("run", example, f"runs={runs}", "--quiet")
+    yield (
+        "empo from-minigrid",
+        empo("from-minigrid", "MiniGrid-DoorKey-5x5-v0", "-o", str(folder / "key.yaml")),
+    )
+    yield "empo play, first picture", empo("play", "multigrid/trivial")
+    yield "the solve alone", ("-c", SOLVE, world)
+    yield "empo run", empo("run", world, "algorithm=exact", f"runs={runs}", "--quiet")
+    for keep in ("auto", "all"):
+        first, second = (solved(keep, beta_r) for beta_r in (10, 20))
+        note = ", keep: all" if keep == "all" else ""
+        yield f"empo explain{note}", empo("explain", first)
+        yield f"empo inspect{note}", empo("inspect", first)
+        yield f"empo compare of two{note}", empo("compare", first, second)
+    yield "first picture in a notebook", ("-c", PICTURE, first)
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--world", default="multigrid/asymmetric_freeing")
+    parser.add_argument("--only", default="", help="rows whose name has this text")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = dict(cases(options.world, Path(folder)))
+        chosen = [name for name in rows if options.only in name]
+        if "the solve alone" not in chosen:
+            chosen.append("the solve alone")
+        seconds: dict[str, list[float]] = {name: [] for name in chosen}
+        for _ in range(options.rounds):
+            for name in chosen:
+                seconds[name].append(cpu_seconds(rows[name]))
+                (Path(folder) / "key.yaml").unlink(missing_ok=True)
+    table = Table(title=f"{options.world}; medians of {options.rounds} rounds")
+    for heading in ("what", "CPU s", "times the solve alone"):
+        table.add_column(heading, justify="left" if heading == "what" else "right")
+    solve = statistics.median(seconds["the solve alone"])
+    for name, measured in seconds.items():
+        median = statistics.median(measured)
+        table.add_row(name, f"{median:.2f}", f"{median / solve:.2f}")
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
