@@ -474,7 +474,8 @@ def normalised(
         NonFiniteError: if an advantage that counts is infinite or NaN.
     """
     # In float64, since the variance is a small difference of large numbers.
-    exact, weights = (part.double().unflatten(1, (-1, size)) for part in (advantage, weight))
+    shape = len(advantage), -1, size  # [time, minibatch, segment of it]
+    exact, weights = advantage.double().reshape(shape), weight.double().reshape(shape)
     weighted = weights * exact
     sums = torch.stack((weights, weighted, weighted * exact)).sum((1, 3))
     group.add_up([sums])

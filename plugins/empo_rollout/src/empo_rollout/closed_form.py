@@ -196,9 +196,12 @@ class Dense:
                 slope.addcmul_(slope, rows.square_(), value=-1)
 
 
-def _clipped(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
-    """The same as ``numbers.clip(low, high)`` in a third of the time, if they are few."""
-    return np.minimum(np.maximum(numbers, low), high)
+def _clipped(
+    numbers: Float[np.ndarray, " row"], low: float, high: float
+) -> Float[np.ndarray, " row"]:
+    """``numbers.clip(low, high)``, which takes three times as long where there are few."""
+    clipped: np.ndarray = np.minimum(np.maximum(numbers, low), high)
+    return clipped
 
 
 def _actor_and_critic(network: Network) -> tuple[Dense, Dense]:
