@@ -8,7 +8,7 @@ that step together; while a learner computes actions for one block, the others m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -71,12 +71,16 @@ class ObservationSpec:
         grid: Channels, height and width of the picture that the first words are, channel first;
             None where there is no picture.
         scale: Greatest value of a row of bytes, as its space declares it.
+        bounds: Least and greatest value of the words, as their space declares them: how many
+            words, and the two, for each run of words that have the same. Empty: not known, or
+            infinite. Formats that differ in nothing else are equal.
     """
 
     words: int
     dtype: Literal["float32", "uint8"] = "float32"
     grid: tuple[int, int, int] | None = None
     scale: float = 255.0
+    bounds: tuple[tuple[int, float, float], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +24,8 @@ from empo_core.protocols import Agent
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_learning.agent import load_agent
 from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
+from empo_learning.saved_model import write_model
+from empo_rollout.policyfile import load_policy
 
 LATENT: dict[str, Any] = {
     "size": "tiny",
@@ -370,6 +373,36 @@ def test_an_agent_refuses_what_are_no_finite_numbers(
 ) -> None:
     with pytest.raises(CollectError, match=place):
         load_agent(cartpole).act(observation)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_an_observation_outside_its_bounds_is_a_warning_once(
+    cartpole: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = load_agent(cartpole)
+    agent.act(np.array([4.8, 1e9, -0.4, -1e9]))  # Speeds have no bounds.
+    assert warnings_of(caplog) == []
+    for _ in range(2):
+        agent.act(np.array([9.5, 0, -0.5, 0]))
+    (warning,) = warnings_of(caplog)
+    assert "entry 0 is 9.5 (from -4.8 to 4.8), entry 2 is -0.5 (from -0.418" in warning
+
+
+def test_an_older_model_without_bounds_warns_of_none(
+    cartpole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Path(shutil.copytree(cartpole, tmp_path / "run"))
+    path = run / "results/model.safetensors"
+    model = load_policy(path)
+    without = asdict(model.env_spec)
+    del without["observations"]["bounds"]
+    described = model.params.model_dump(mode="json")
+    write_model(path, "rollout", described, without, model.policy.state_dict())
+    load_agent(run).act(np.full(4, 99.0))
+    assert warnings_of(caplog) == []
 
 
 def test_a_plugin_that_a_run_had_and_that_is_missing_is_named(

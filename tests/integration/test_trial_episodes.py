@@ -71,11 +71,16 @@ class Raising(Fine):
         raise KeyError("fuel")
 
 
+class Outside(Fine):
+    def spoilt(self, outcome: list[Any]) -> list[Any]:
+        return [np.array([0.5, -1.5], np.float32), *outcome[1:]]
+
+
 class Endless(Fine):
     n = -1
 
 
-for kind in (Fine, Vector, Listed, Flagged, Raising, Endless):
+for kind in (Fine, Vector, Listed, Flagged, Raising, Outside, Endless):
     gymnasium.register(
         f"EmpoTrial/{kind.__name__}-v0",
         entry_point=kind,  # type: ignore[arg-type]
@@ -93,6 +98,15 @@ def test_check_says_what_an_episode_came_to(tmp_path: Path, text: str) -> None:
     done = check(tmp_path, text, "Fine")
     assert done.exit_code == 0, done.stderr
     assert "ended after 7 random steps, return 3.5" in done.stdout
+
+
+@pytest.mark.parametrize("text", [ROLLOUT, LATENT], ids=["rollout", "latent"])
+def test_check_says_where_observations_leave_their_space(tmp_path: Path, text: str) -> None:
+    done = check(tmp_path, text, "Outside")
+    assert done.exit_code == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "of their space in step 3: entry 1 is -1.5 (from -1 to 1)" in said
+    assert "leave the bounds" not in check(tmp_path, text, "Fine").stdout
 
 
 def test_an_endless_episode_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

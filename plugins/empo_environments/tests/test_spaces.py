@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import ActionSpec, ObservationSpec
+from empo_environments.agent_spaces import AgentSpaces, common_observations
 from empo_environments.spaces import acting, observing
+from empo_learning.observation_bounds import ObservationBounds
 
 
 def seen(space: spaces.Space[Any], observation: Any) -> np.ndarray:
@@ -107,6 +110,54 @@ def test_grey_pictures_have_one_channel_but_tables_of_numbers_are_none() -> None
 def test_bytes_that_are_no_picture_are_numbers() -> None:
     space = spaces.Box(0, 255, (128,), np.uint8)
     assert observing(space)[0] == ObservationSpec(words=128, dtype="float32")
+
+
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("space", "bounds"),
+    [
+        (spaces.Box(np.array([-1, -INF, 2]), np.array([1, INF, 3]), (3,), np.float64),
+         ((1, -1, 1), (1, -INF, INF), (1, 2, 3))),
+        (spaces.Box(-INF, INF, (3,), np.float32), ()),
+        (spaces.Box(0, 10, (5, 4, 3), np.uint8), ((60, 0, 10),)),
+        (spaces.Box(-5, 5, (2,), np.int64), ((2, -5, 5),)),
+        (spaces.Tuple([spaces.Box(0, 255, (5, 4, 3), np.uint8), spaces.Discrete(4)]),
+         ((64, 0, 1),)),
+        (spaces.MultiBinary(2), ((2, 0, 1),)),
+    ],
+)  # fmt: skip
+def test_rows_are_within_the_bounds_that_a_space_declares(space: Any, bounds: Any) -> None:
+    assert observing(space)[0].bounds == bounds
+    space.seed(0)
+    outside = ObservationBounds(observing(space)[0]).outside
+    assert not any(outside(seen(space, space.sample())) for _ in range(20))
+
+
+def test_what_no_float32_reaches_is_no_bound() -> None:
+    space = spaces.Box(-1.7e308, 1, (2,), np.float64)
+    assert observing(space)[0].bounds == ((2, -INF, 1),)
+
+
+@pytest.mark.parametrize(("high", "bounds"), [(1, ((2, -1, 1),)), (2, ())])
+def test_agents_share_bounds_only_where_all_have_the_same(high: float, bounds: Any) -> None:
+    agents = [
+        AgentSpaces.of(spaces.Box(-1, highest, (2,), np.float32), spaces.Discrete(2))
+        for highest in (1, high)
+    ]
+    assert common_observations(["one", "two"], agents).bounds == bounds
+
+
+def test_bounds_are_laid_out_as_the_rows_of_pictures_are() -> None:
+    low = np.arange(60, dtype=np.float32).reshape(5, 4, 3)
+    space = spaces.Box(low, low + 0.5, (5, 4, 3), np.float32)
+    outside = ObservationBounds(observing(space)[0]).outside
+    assert outside(seen(space, low)) == ""
+    wrong = low.copy()
+    wrong[0, 0, 1] = 7  # The first pixel of the second channel.
+    assert outside(seen(space, wrong)) == "entry 20 is 7 (from 1 to 1.5)"
+    assert outside(seen(space, low + 1)).endswith("and 57 more")
 
 
 def test_a_picture_comes_first_and_is_scaled_where_others_are_numbers() -> None:

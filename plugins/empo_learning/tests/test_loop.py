@@ -323,6 +323,64 @@ def test_a_tracker_that_fails_anywhere_ends_the_run_after_a_checkpoint(
     assert steps_of(tmp_path) == sorted({step, 0 if group.size > 1 else step})
 
 
+class Updating(Counting):
+    """Makes an update of so many seconds in each advance."""
+
+    def __init__(self, seconds: Sequence[float], clock: list[float]) -> None:
+        super().__init__()
+        self.seconds, self.clock = iter(seconds), clock
+
+    def advance(self) -> None:
+        super().advance()
+        self.after_rollout()
+        self.clock[0] += next(self.seconds)
+
+
+class Statuses(Tracker):
+    """Remembers texts, and fails at one of them."""
+
+    def __init__(self, fails_at: str = "nothing") -> None:
+        self.fails_at, self.texts = fails_at, list[str]()
+
+    def status(self, task: str, text: str) -> None:
+        self.texts.append(text)
+        if self.fails_at in text:
+            raise RuntimeError("no room on the disk")
+
+
+def updates_in(tmp_path: Path, tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> Loop:
+    """A loop whose updates take 1, 7, 3 and then always 1 second."""
+    clock = [0.0]
+    monkeypatch.setattr("empo_learning.loop.time.perf_counter", lambda: clock[0])
+    context = RunContext(world=None, seed=0, directory=tmp_path, tracker=tracker, resume=False)
+    learner = Updating([1, 7, 3] + [1] * 30, clock)
+    quiet = Reporting.model_validate(dict.fromkeys(INTERVALS, 100))
+    return Loop(learner, context, quiet)
+
+
+def test_an_update_is_announced_where_the_one_before_took_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = Statuses()
+    updates_in(tmp_path, tracker, monkeypatch).run()
+    *texts, end = tracker.texts
+    assert texts == [
+        "first update", "", "update, the last one took 7 s", "", "update, the last one took 3 s", ""
+    ]  # fmt: skip
+    assert "steps/s" in end
+
+
+def test_a_tracker_that_fails_within_an_update_ends_the_run_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = updates_in(tmp_path, Statuses("took 7 s"), monkeypatch)
+    with pytest.raises(RuntimeError, match="no room"):
+        loop.run()
+    # The third call of ``advance`` makes no step.
+    assert steps_of(tmp_path) == [2]
+    assert Checkpoints(tmp_path / CHECKPOINTS).times(2)["seconds"] == 11
+
+
 class Unsaveable(Tracker):
     """Has numbers about episodes that no checkpoint can take."""
 

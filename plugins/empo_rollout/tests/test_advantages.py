@@ -336,7 +336,7 @@ def column(*numbers: float) -> Tensor:
 
 
 def scaled(advantage: Tensor, weight: Tensor) -> Tensor:
-    return normalised(advantage, weight, "a minibatch", Group())[0]
+    return normalised(advantage, weight, advantage.shape[1], "a minibatch", Group())[0]
 
 
 class TestNormalisation:
@@ -357,6 +357,8 @@ class TestNormalisation:
     def test_a_single_step_stays_as_it_is_and_none_counts_nothing(self) -> None:
         advantage = column(3.0, -3.0)
         assert torch.equal(scaled(advantage, column(1.0, 0.0)), advantage)
-        unscaled, total = normalised(advantage, 0 * advantage, "a minibatch", Group())
+        unscaled, (total,) = normalised(
+            advantage, 0 * advantage, advantage.shape[1], "a minibatch", Group()
+        )
         assert torch.equal(unscaled, advantage)
         assert total == 0

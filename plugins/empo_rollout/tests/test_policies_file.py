@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ PICTURES = EnvSpec(
     num_envs=3,
     num_blocks=3,
 )
-ROWS = EnvSpec(ObservationSpec(5), ActionSpec(choices=(3, 2)), ("one",), num_envs=4, masks=True)
+BOUNDS = ((2, -1.0, 1.0), (3, -math.inf, 0.5))
+ROWS = EnvSpec(
+    ObservationSpec(5, bounds=BOUNDS), ActionSpec(choices=(3, 2)), ("one",), num_envs=4, masks=True
+)
 
 
 def small(**params: Any) -> PolicyParams:
@@ -41,6 +45,13 @@ def saved(path: Path, place: EnvSpec = ROWS, **params: Any) -> Networks:
     policy, kind = policy_of(place, **params)
     save_policy(path, policy, kind, place)
     return policy
+
+
+def test_bounds_of_observations_are_saved_and_those_elsewhere_may_differ(tmp_path: Path) -> None:
+    saved(tmp_path / "policy")
+    elsewhere = replace(ROWS, observations=ObservationSpec(5, bounds=((5, 0.0, 9.0),)))
+    found = load_policy(tmp_path / "policy", elsewhere)
+    assert found.env_spec.observations.bounds == found.policy.observations.bounds == BOUNDS
 
 
 @pytest.mark.parametrize(

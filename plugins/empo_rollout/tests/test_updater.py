@@ -21,6 +21,7 @@ from empo_core.protocols.environments import ActionSpec
 from empo_core.types import CandidateBatch, LossOutput, RecordedBatch
 from empo_learning.state_tree import flatten, unflatten
 from empo_rollout.buffer import Rollout, advantages, probabilities
+from empo_rollout.closed_form import DensePolicy
 from empo_rollout.plan import VecPlan
 from empo_rollout.policy import Networks
 from empo_rollout.ppo import Ppo, Updater
@@ -614,6 +615,25 @@ def test_the_closed_form_learns_what_autograd_does(
     assert plain["policy/clip_fraction"] > 0
     assert closed == pytest.approx(plain, rel=1e-4, abs=1e-6)
     require_close(other, policy, 1e-5)
+
+
+def test_the_closed_form_acts_as_the_networks_do_after_an_update(scene: Any) -> None:
+    made = scene(update={"gradient": "closed-form"})
+    policy = made.policy()
+    learner = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL))
+    acting = DensePolicy(policy)
+    learner.update(made.rollout(policy, HORIZON, SEGMENTS), 0.0)
+    rollout = made.rollout(policy, HORIZON, SEGMENTS)
+    turn = rollout.agent % len(made.spec.agents)
+    here = (
+        rollout.observation[0], rollout.memory, rollout.starts[0], turn, rollout.mask[0]
+    )  # fmt: skip
+    step, expected = acting.step(*here), policy.step(*here)
+    torch.testing.assert_close(step.value, expected.value)
+    for name in ("mode", "log_probs"):
+        torch.testing.assert_close(
+            getattr(step.distribution, name), getattr(expected.distribution, name)
+        )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -105,7 +105,10 @@ def common_observations(
                 "by picture_size, or wrap the environment"
             )
     words = max(agent.observations.words for agent in spaces)
-    return first if words == first.words else ObservationSpec(words)
+    if words != first.words:
+        return ObservationSpec(words)
+    share_bounds = all(agent.observations.bounds == first.bounds for agent in spaces)
+    return first if share_bounds else replace(first, bounds=())
 
 
 def common_actions(names: Sequence[Hashable], spaces: Sequence[AgentSpaces]) -> ActionSpec:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -51,10 +52,11 @@ def observing(space: Space) -> tuple[ObservationSpec, Bind]:
     scales = {part.scale for part in parts}
     scale = scales.pop() if len(scales) == 1 else None
     grid = None if picture is None else picture.grid
+    bounds = _bounds(parts, np.dtype("float32" if scale is None else "uint8"))
     if scale is None:
-        observations = ObservationSpec(words, "float32", grid)
+        observations = ObservationSpec(words, "float32", grid, bounds=bounds)
     else:
-        observations = ObservationSpec(words, "uint8", grid, scale)
+        observations = ObservationSpec(words, "uint8", grid, scale, bounds)
 
     def bind(row: Shaped[np.ndarray, " word"]) -> Write:
         writes, first = [], 0
@@ -262,6 +264,34 @@ def _observed_box(path: tuple[str | int, ...], space: spaces.Box) -> _Observed:
         first, second, third = shape
         grid = (first, second, third) if is_channel_first(shape) else (third, first, second)
     return _Observed(path, space, words, bind, grid, scale)
+
+
+def _bounds(
+    parts: Sequence[_Observed], dtype: np.dtype[np.generic]
+) -> tuple[tuple[int, float, float], ...]:
+    """Least and greatest value of the words of a row; see ``ObservationSpec.bounds``."""
+    rows = []
+    for part in parts:
+        row = np.zeros((2, part.words), dtype)
+        if isinstance(part.space, spaces.Box):
+            for bound, words in zip((part.space.low, part.space.high), row, strict=True):
+                # What is beyond float32 bounds nothing, as an observation cannot be.
+                narrow = np.clip(bound, -GREATEST, GREATEST) if bound.dtype == np.float64 else bound
+                part.bind(words)(narrow)
+        else:  # One-hot words, and bits.
+            row[1] = 1
+        rows.append(row)
+    low, high = np.concatenate(rows, 1)
+    if dtype == np.float32:
+        low, high = (
+            np.where(low <= -GREATEST, -np.inf, low),
+            np.where(high >= GREATEST, np.inf, high),
+        )
+        if np.isinf(low).all() and np.isinf(high).all():
+            return ()
+    changes = np.flatnonzero((low[1:] != low[:-1]) | (high[1:] != high[:-1])) + 1
+    runs = pairwise([0, *changes.tolist(), len(low)])
+    return tuple((last - first, float(low[first]), float(high[first])) for first, last in runs)
 
 
 def _numbers(

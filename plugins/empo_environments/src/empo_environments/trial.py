@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from empo_core.best_effort import best_effort
 from empo_core.protocols import Environment
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep, VectorLayout
+from empo_learning.observation_bounds import ObservationBounds
 
 MOST_STEPS = 1000
 """Steps of the episode."""
@@ -42,7 +43,8 @@ def play_trial(environment: Environment, seed: int = 0) -> str:
         time_step = vector.recv()
         returns: Float[np.ndarray, " agent"] = np.zeros(vector.spec.num_agents)
         over: Bool[np.ndarray, " agent"] = ~time_step.acts
-        steps = 0
+        bounds, steps = ObservationBounds(vector.spec.observations), 0
+        outside = _outside(bounds, time_step, steps)
         while steps < MOST_STEPS and not over.all() and time.monotonic() < limit:
             acted = time_step.acts & ~over
             vector.send(time_step.block, random_action(vector.spec, time_step, generator))
@@ -50,12 +52,21 @@ def play_trial(environment: Environment, seed: int = 0) -> str:
             returns[acted] += time_step.reward[acted]
             over |= time_step.terminated | time_step.truncated
             steps += 1
+            outside = outside or _outside(bounds, time_step, steps)
         end = "ended" if over.all() else "cut off here"
         total = ", ".join(f"{number:.4g}" for number in returns)
-        return f"{end} after {steps:,} random steps, return {total}"
+        return f"{end} after {steps:,} random steps, return {total}{outside}"
     finally:
         with best_effort(f"closing a copy of {environment.name}"):
             vector.close()
+
+
+def _outside(bounds: ObservationBounds, time_step: TimeStep, step: int) -> str:
+    """Which words of observations leave their space, behind a semicolon; else nothing."""
+    rows = [*time_step.observation[time_step.acts], *time_step.final_observation]
+    outside = next(filter(None, map(bounds.outside, rows)), "")
+    where = f"; observations leave the bounds of their space in step {step}: "
+    return where + outside if outside else ""
 
 
 def random_action(spec: EnvSpec, time_step: TimeStep, generator: np.random.Generator) -> Action:

@@ -45,6 +45,8 @@ CHECKPOINTS = "checkpoints"
 TASK = "training"
 PROGRESS_S = 0.2
 """Seconds between signs of progress."""
+LONG_UPDATE_S = 2.0
+"""Seconds of an update from which on the status says that one goes on."""
 
 
 class TrainingRow(NamedTuple):
@@ -124,8 +126,8 @@ class Loop:
         )
         # Of several processes the first one calls them, and all do what they ask for.
         self._callbacks = CallbackSet(context.callbacks, self._training)
+        learner.after_rollout = self._begin_update
         if self._callbacks and self._group.is_first:
-            learner.after_rollout = lambda: self._follow(self._callbacks.after_rollout)
             learner.after_update = lambda: self._follow(self._callbacks.after_update)
         self._checkpoints = Checkpoints(
             context.directory / CHECKPOINTS, keep=reporting.keep_checkpoints
@@ -134,6 +136,8 @@ class Loop:
         self._score: float | None = None
         self._scores: list[float] = []
         self._last_progress = -math.inf
+        self._status, self._update_s = "", math.inf
+        self._update_began: float | None = None
         self._is_midway = self._is_evaluating = False
         self._interrupts = Interrupts(self._announce_stop)
         self._failure: Exception | None = None
@@ -244,6 +248,7 @@ class Loop:
         learner.advance()
         self.seconds += time.perf_counter() - began
         self._is_midway = False
+        self._end_update()
         self._show_now_and_then()
         self._heed_callbacks()
         # Of the last steps, what is due comes when all is over: some work may be left to do.
@@ -255,6 +260,28 @@ class Loop:
             self._evaluate()
         if _is_due(before, learner.ticks, reporting.checkpoint_interval):
             self._save()
+
+    def _begin_update(self) -> None:
+        """Say that an update goes on, unless the last one was short; callbacks come after it.
+
+        Until the update is over, nothing else is told: the display of progress shows the time.
+        """
+        if self._update_s > LONG_UPDATE_S:
+            last = f"the last one took {self._update_s:.0f} s"
+            doing = "first update" if math.isinf(self._update_s) else f"update, {last}"
+            self._follow(lambda: self._show_status(doing))
+        if self._callbacks and self._group.is_first:
+            self._follow(self._callbacks.after_rollout)
+        self._update_began = time.perf_counter()
+
+    def _end_update(self) -> None:
+        """Note how long an update took, if ``advance`` made one."""
+        if self._update_began is None:
+            return
+        if self._update_s > LONG_UPDATE_S:
+            self._report(self._show_status)
+        self._update_s = time.perf_counter() - self._update_began
+        self._update_began = None
 
     def _finish(self) -> None:
         """Log, evaluate and save at the end, whatever of it was not just done."""
@@ -277,7 +304,8 @@ class Loop:
         self._logged = learner.updates
         self._report(lambda: self._context.tracker.log(learner.steps, {**metrics, **speeds}))
         parts = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.status()]
-        self._report(lambda: self._context.tracker.status(TASK, " | ".join(parts)))
+        self._status = " | ".join(parts)
+        self._report(self._show_status)
 
     def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
         """Metrics of a new line: speed, and shares of the seconds since the line before."""
@@ -310,7 +338,7 @@ class Loop:
             self._heed_callbacks()
 
     def _follow(self, call: Callable[[], None]) -> None:
-        """Call callbacks, which see how far the run is; one that fails ends the run later.
+        """Call callbacks, or a tracker within an update; one that fails ends the run later.
 
         Once the unit of work is over, a checkpoint is exact.
         """
@@ -370,6 +398,10 @@ class Loop:
         if time.monotonic() - self._last_progress > PROGRESS_S:
             self._last_progress = time.monotonic()
             self._show_progress()
+
+    def _show_status(self, *doing: str) -> None:
+        text = " | ".join(filter(None, (self._status, *doing)))
+        self._context.tracker.status(TASK, text)
 
     def _show_progress(self) -> None:
         done, total = self._learner.progress

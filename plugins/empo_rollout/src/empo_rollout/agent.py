@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Shaped
@@ -9,13 +11,19 @@ from jaxtyping import Bool, Shaped
 from empo_core.protocols import Agent
 from empo_core.protocols.environments import EnvSpec
 from empo_learning.agent import observation_row
+from empo_learning.observation_bounds import ObservationBounds
 from empo_rollout.collector import observation_tensor
 from empo_rollout.params import ComputeParams
 from empo_rollout.policy import Networks, autocast
 
+log = logging.getLogger(__name__)
+
 
 class RolloutAgent(Agent):
-    """One agent of an environment, with the memory of its policy."""
+    """One agent of an environment, with the memory of its policy.
+
+    An observation beyond the bounds that its space had in training is a warning, once.
+    """
 
     def __init__(
         self,
@@ -30,6 +38,8 @@ class RolloutAgent(Agent):
         self._policy, self._spec, self._compute = policy, env_spec, compute
         self._deterministic = deterministic
         self._index = torch.tensor([index])
+        # Those of training, which the saved model has, and not those of the environments now.
+        self._bounds, self._has_warned = ObservationBounds(policy.observations), False
         self.reset()
 
     def reset(self) -> None:
@@ -59,6 +69,13 @@ class RolloutAgent(Agent):
         row = observation_row(
             np.asarray(observation), words=spec.words, dtype=spec.dtype, picture=spec.grid
         )
+        if not self._has_warned and (outside := self._bounds.outside(row)):
+            self._has_warned = True
+            log.warning(
+                "the observation is outside of the bounds that its space had in training: %s. What "
+                "the policy does there is not learned; this is told once",
+                outside,
+            )
         rows = observation_tensor(row[None], torch.device("cpu"))
         options = None if mask is None else torch.from_numpy(np.asarray(mask, bool))[None]
         with autocast(self._compute):

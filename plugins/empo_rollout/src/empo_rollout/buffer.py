@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 
@@ -20,6 +20,9 @@ from empo_rollout.plan import VecPlan
 
 PRIORITY_FLOOR = 1e-6
 """Added to every priority, so that each segment can be drawn."""
+
+GATHERED_STEPS = 16_384
+"""Most steps that are gathered at once for minibatches; a minibatch may be larger."""
 
 PER_SEGMENT = frozenset({"memory", "agent"})
 """Fields of rollouts and batches that have no axis for time."""
@@ -163,6 +166,21 @@ class Batch(Segmented):
             agent = agent.repeat(len(learnable))
             memory = memory.new_zeros(len(agent), 0)
         return cls(agent=agent, memory=memory, **steps)
+
+    def minibatches(self, order: Int[Tensor, " drawn"], size: int) -> Iterator[Batch]:
+        """Minibatches of ``size`` segments each, in this order.
+
+        Several of them are gathered at once, up to ``GATHERED_STEPS``.
+        """
+        at_once = size * max(1, GATHERED_STEPS // (size * len(self.value)))
+        for chosen in torch.split(order, at_once):
+            parts = {}
+            for name in self.__slots__:
+                tensor, axis = getattr(self, name), 0 if name in PER_SEGMENT else 1
+                if tensor is not None:  # The mask, where all options always are available.
+                    parts[name] = torch.split(tensor.index_select(axis, chosen), size, axis)
+            for tensors in zip(*parts.values(), strict=True):
+                yield Batch(**dict(zip(parts, tensors, strict=True)))
 
 
 @dataclass(slots=True)
@@ -434,12 +452,13 @@ def advantages(
 
 
 def normalised(
-    advantage: Float[Tensor, "time segment"],
-    weight: Float[Tensor, "time segment"],
+    advantage: Float[Tensor, "time drawn"],
+    weight: Float[Tensor, "time drawn"],
+    size: int,
     name: str,
     group: Group,
-) -> tuple[Float[Tensor, "time segment"], float]:
-    """``(A - mean) / (std + 1e-8)`` over a minibatch of all processes; and its total weight.
+) -> tuple[Float[Tensor, "time drawn"], list[float]]:
+    """``(A - mean) / (std + 1e-8)`` over each minibatch of all processes; and its total weight.
 
     The standard deviation is the biased one. In a minibatch of a single step, which minus its own
     mean would teach nothing, the advantage stays as it is.
@@ -447,25 +466,27 @@ def normalised(
     Args:
         advantage: Of the steps of this process; 0 where they have no weight.
         weight: How much each step counts.
-        name: Of the minibatch, for the error.
+        size: Segments of a minibatch; one minibatch lies behind the other.
+        name: What the minibatches are, for the error.
         group: The processes that learn together.
 
     Raises:
         NonFiniteError: if an advantage that counts is infinite or NaN.
     """
     # In float64, since the variance is a small difference of large numbers.
-    exact, weights = advantage.double(), weight.double()
+    shape = len(advantage), -1, size  # [time, minibatch, segment of it]
+    exact, weights = advantage.double().reshape(shape), weight.double().reshape(shape)
     weighted = weights * exact
-    sums = torch.stack((weights.sum(), weighted.sum(), (weighted * exact).sum()))
+    sums = torch.stack((weights, weighted, weighted * exact)).sum((1, 3))
     group.add_up([sums])
-    total, first, second = sums.tolist()
-    if not math.isfinite(first + second):
+    total, first, second = sums
+    if not bool((first + second).isfinite().all()):
         raise NonFiniteError(f"the advantages of {name} are not finite; check the rewards")
-    if total <= 1:
-        return advantage, total
     mean = first / total
-    deviation = math.sqrt(max(second / total - mean * mean, 0.0))
-    return ((exact - mean) / (deviation + 1e-8)).to(advantage.dtype), total
+    deviation = (second / total - mean.square()).clamp(min=0).sqrt()
+    scaled = (exact - mean[:, None]) / (deviation[:, None] + 1e-8)
+    scaled = torch.where(total[:, None] > 1, scaled, exact)
+    return scaled.flatten(1).to(advantage.dtype), total.tolist()
 
 
 def drawn_segments(

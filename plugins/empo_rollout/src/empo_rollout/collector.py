@@ -17,6 +17,7 @@ from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
 from empo_learning.timers import Timers
 from empo_rollout.buffer import Rollout, SegmentBuffer
+from empo_rollout.closed_form import DensePolicy
 from empo_rollout.params import ComputeParams, RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policy import Networks, PolicyStep, autocast
@@ -37,6 +38,20 @@ class EpisodeObserver(Protocol):
         agents: slice = ...,
     ) -> None:
         """Take in one step of some agents."""
+
+
+class ActingPolicy(Protocol):
+    """Takes steps as ``Networks`` does."""
+
+    def step(
+        self,
+        observation: Shaped[Tensor, "agent word"],
+        memory: Float[Tensor, "agent unit"],
+        starts: Bool[Tensor, " agent"],
+        agent: Int[Tensor, " agent"],
+        mask: Bool[Tensor, "agent option"] | None = None,
+    ) -> PolicyStep:
+        """Distribution, value and next memory."""
 
 
 class Decision(NamedTuple):
@@ -70,9 +85,11 @@ class RolloutCollector:
         device: torch.device,
         carry_memory: bool,
         normaliser: Normaliser | None = None,
+        acting: ActingPolicy | None = None,
     ) -> None:
+        """Put the parts together; ``acting`` computes the steps of ``policy``, None: itself."""
         env_spec = vector.spec
-        self._vector, self._policy, self._buffer = vector, policy, buffer
+        self._vector, self._policy, self._buffer = vector, acting or policy, buffer
         self._episodes, self._timers = episodes, timers
         self._compute, self._device, self._carry = compute, device, carry_memory
         self._spec, self.normaliser = env_spec, normaliser
@@ -213,6 +230,7 @@ def build_collector(
     Raises:
         ConfigError: if observations cannot be normalised.
     """
+    is_closed_form = params.update.gradient == "closed-form"
     buffer = SegmentBuffer(
         vector.spec,
         plan,
@@ -231,6 +249,7 @@ def build_collector(
         device=device,
         carry_memory=params.experience.carry_memory,
         normaliser=build_normaliser(params, vector.spec),
+        acting=DensePolicy(policy) if is_closed_form else None,
     )
 
 
@@ -249,7 +268,7 @@ def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | N
 
 
 def policy_step(
-    policy: Networks,
+    policy: ActingPolicy,
     time_step: TimeStep,
     memory: Float[Tensor, "agent unit"],
     agent: Int[Tensor, " agent"],

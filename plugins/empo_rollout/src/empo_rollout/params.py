@@ -214,7 +214,8 @@ class UpdateParams(Config):
     gradient: Literal["autograd", "closed-form"] = Field(
         "autograd",
         description="'closed-form': written out for loss 'ppo' and dense networks with tanh that "
-        "choose one option, on the CPU; about half the time where networks are small.",
+        "choose one option, on the CPU, which then act so as well; about half the time where "
+        "networks are small.",
     )
     target_kl: float | None = Field(
         None,

@@ -226,6 +226,7 @@ class Networks(nn.Module):
         normalisation: Normalises observations before the networks read them, where a finished run
             learned from normalised ones; None while it learns, for the collector does it then.
         action_map: Maps outputs to the finite bounds of actions; None: nothing is mapped.
+        observations: The observations that it was made for.
     """
 
     normalisation: ObservationNormalisation | None
@@ -235,7 +236,7 @@ class Networks(nn.Module):
         """Use ``build_policy``, which checks its arguments and draws the weights."""
         super().__init__()
         self.normalisation = None
-        self._choices = env_spec.actions.choices
+        self.observations, self._choices = env_spec.observations, env_spec.actions.choices
         self.action_map = ActionMap.to_bounds(env_spec.actions)
         number = len(env_spec.agents) if params.agents == "separate" else 1
         self.networks = nn.ModuleList(Network(params, env_spec) for _ in range(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 
 import torch
 from jaxtyping import Float
@@ -277,19 +278,24 @@ class Updater:
             order, sampling_weight = drawn_segments(
                 whole.advantage, update, size, progress=progress, generator=self._generator
             )
-            for number, chosen in enumerate(torch.split(order, size)):
-                name = f"minibatch {number + 1} of epoch {epoch + 1}"
-                batch = whole.segments(chosen)
+            advantage, weight = (part[:, order] for part in (whole.advantage, whole.weight))
+            name = f"epoch {epoch + 1}"
+            scaled, totals = normalised(advantage, weight, size, name, self._group)
+            for number, batch in enumerate(whole.minibatches(order, size)):
+                here, total = slice(number * size, (number + 1) * size), totals[number]
+                advantage = scaled[:, here]
                 if vtrace == "minibatch" and self._steps > before:
-                    batch.advantage = self._vtrace_advantages(rollout.segments(chosen), batch)
-                scaled, total = normalised(batch.advantage, batch.weight, name, self._group)
+                    chosen = rollout.segments(order[here])
+                    batch.advantage = self._vtrace_advantages(chosen, batch)
+                    advantage, (total,) = normalised(
+                        batch.advantage, batch.weight, size, name, self._group
+                    )
                 if update.normalise_advantages:
-                    batch.advantage = scaled
+                    batch.advantage = advantage
                 if sampling_weight is not None:
-                    here = slice(number * size, (number + 1) * size)
                     batch.advantage = batch.advantage * sampling_weight[here]
                 if total > 0:
-                    yield name, batch, total
+                    yield f"minibatch {number + 1} of {name}", batch, total
 
     def _compute_gradient(
         self, batch: Batch, total_weight: float, progress: float
@@ -305,14 +311,15 @@ class Updater:
         if self._plan.accumulate > 1:
             positions = torch.arange(len(batch.agent), device=self._device)
             parts = map(batch.segments, positions.tensor_split(self._plan.accumulate))
-        names, metrics = list[str](), self._gradient.new_zeros(())
+        names, terms = list[str](), list[Tensor]()
         self._gradient.zero_()
         for part in parts:
             part_weight = float(part.weight.sum())
             weight = part.weight * (part.weight.numel() / part_weight if part_weight else 0.0)
             share = part_weight / total_weight
             names, numbers = self._add_gradient(part, weight, share, progress)
-            metrics = metrics + (share * numbers if share else torch.zeros_like(numbers))
+            terms.append(share * numbers if share else torch.zeros_like(numbers))
+        metrics = reduce(torch.add, terms)
         self._group.add_up([self._gradient, metrics])
         norm = torch.linalg.vector_norm(self._gradient, dtype=metrics.dtype)
         row = torch.cat((metrics, norm[None])).tolist()
