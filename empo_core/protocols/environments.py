@@ -194,6 +194,15 @@ class TimeStep:
     success: Int[np.ndarray, " agent"] | None = None
 
     @property
+    def last_observation(self) -> Shaped[np.ndarray, "agent word"]:
+        """What the previous actions led to: where an episode ended, its last, if that is known."""
+        if not len(self.final_row):
+            return self.observation
+        observation = self.observation.copy()
+        observation[self.final_row] = self.final_observation
+        return observation
+
+    @property
     def reasons(self) -> Int[np.ndarray, " agent"]:
         """``reason``, taken from the flags where it is None."""
         if self.reason is not None:

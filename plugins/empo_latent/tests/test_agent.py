@@ -92,12 +92,12 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
     agent = player_at(tmp_path / "model").agent()
     planner = planner_of(model, params, vector.spec, compiled=False)
     controller = Controller(model, planner, envs=1, device="cpu")
-    seen, first, expected = vector.start(3), np.ones(1, bool), []
+    seen, first, expected = vector.start(3).observation, np.ones(1, bool), []
     torch.manual_seed(2)
     for _ in range(LENGTH // repeats):
         acted = controller.act(seen, first, task=None, actor="planner", explore=False)
         step = vector.step(acted.action.numpy())
-        seen, first = step.current, step.terminated | step.truncated
+        seen, first = step.observation, step.terminated | step.truncated
         expected.append(float(step.reward[0]))
     assert first.all()
     vector.close()
@@ -115,7 +115,7 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
 def test_an_agent_of_several_tasks_acts_in_the_one_that_is_named(
     saved: Path, vector: TaskVector
 ) -> None:
-    player, seen = player_at(saved), vector.start(3)
+    player, seen = player_at(saved), vector.start(3).observation
     model, task = load_model(saved).model, torch.tensor([0, 1])
     policy = model.policy(model.encode(torch.from_numpy(seen), task=task), task=task)
     pole, car = policy.bounded(policy.mode).detach().numpy()

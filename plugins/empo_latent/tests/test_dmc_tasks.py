@@ -28,7 +28,7 @@ def task(domain: str, name: str, **options: object) -> DmcEnvironment:
 def played(vector: TaskVector, steps: int, seed: int = 0) -> list[np.ndarray]:
     shape = (steps, len(vector.task_of), vector.spec.actions)
     drawn = np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
-    return [vector.step(each).observation for each in drawn]
+    return [vector.step(each).last_observation for each in drawn]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_task_loads_steps_and_can_be_put_back(
     assert spec.tasks == (f"{domain}-{name}",)
     assert spec.episode_lengths == (500,)
     assert spec.action_repeats == (2,)
-    first = vector.start(2)
+    first = vector.start(2).observation
     assert first.dtype == np.float32
     seen = played(vector, 12)
     assert not np.array_equal(seen[-1], first)
@@ -59,8 +59,8 @@ def test_a_task_loads_steps_and_can_be_put_back(
     assert other.load_state_dict(vector.state_dict())
     assert np.array_equal(other.current, vector.current)
     assert np.array_equal(played(vector, 5, 1), played(other, 5, 1))
-    assert np.array_equal(other.start(2), first)
-    assert not np.array_equal(other.start(3), first)
+    assert np.array_equal(other.start(2).observation, first)
+    assert not np.array_equal(other.start(3).observation, first)
     vector.close()
     other.close()
 
@@ -83,7 +83,7 @@ def test_two_tasks_share_a_vector() -> None:
     tasks = [task("cartpole", "swingup"), task("finger", "spin")]
     vector = TaskVector(tasks, envs=2)
     assert vector.spec.active == ((True, False), (True, True))
-    assert (vector.start(0)[0, 5:] == 0).all()
+    assert (vector.start(0).observation[0, 5:] == 0).all()
     assert (played(vector, 3)[-1][0, 5:] == 0).all()
     vector.close()
 
@@ -239,7 +239,7 @@ def test_pictures_can_be_learned_from(draws: bool) -> None:
     vector = TaskVector([seen], envs=2)
     assert vector.spec.pictures
     assert vector.spec.shape == (6, 48, 48)
-    first = vector.start(0)
+    first = vector.start(0).observation
     assert first.dtype == np.uint8
     last = played(vector, 3)[-1]
     stacked = last.reshape(2, 2, 3, 48, 48)

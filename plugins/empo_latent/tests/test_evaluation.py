@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from empo_core.errors import ConfigError
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.evaluation import Evaluation, evaluate, score_of
 from empo_latent.networks.model import LatentModel
 from empo_latent.planner import Planner
-from empo_latent.videos import warn_no_videos
+from empo_learning.evaluation.videos import warn_no_videos
 from empo_learning.state_tree import flatten, unflatten
 
 SEED, GAMMAS = 11, (0.9, 0.8)
@@ -339,10 +340,9 @@ def test_the_first_episodes_are_filmed(place: Open) -> None:
     for video in videos:
         assert video.actor == "policy"
         assert video.total in totals
-        # Episodes may have 300 steps, so every second one is filmed; 20 of them are a second.
-        assert video.fps == 10
+        assert video.fps == 20
         (length,) = [each.length for each in found.episodes if each.total == video.total]
-        assert [int(frame[0, 0, 0]) for frame in video.frames] == list(range(0, 10 * length, 20))
+        assert [int(frame[0, 0, 0]) for frame in video.frames] == list(range(0, 10 * length, 10))
     assert not here.play(episodes=2).videos
 
 
@@ -368,10 +368,7 @@ def test_an_evaluation_goes_on_where_nothing_can_be_drawn(
     warn_no_videos.cache_clear()
 
 
-def test_a_reason_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
-    warn_no_videos.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        for reason in ("no display", "no display", "no driver"):
-            warn_no_videos(reason)
-    assert [record.getMessage().count("no display") for record in caplog.records] == [1, 0]
-    warn_no_videos.cache_clear()
+def test_a_film_that_is_asked_for_is_an_error_where_nothing_can_be_drawn(place: Open) -> None:
+    here = place(how={"broken": True}, rendering=True)
+    with pytest.raises(ConfigError, match="no driver"):
+        here.play(videos=1, must_film=True)

@@ -110,7 +110,7 @@ def test_pendulum_is_what_it_is_known_to_be() -> None:
     assert vector.spec.tasks == ("Pendulum-v1",)
     assert vector.spec.episode_lengths == (200,)
     assert vector.rates == (30.0,)
-    seen = vector.start(0)
+    seen = vector.start(0).observation
     assert seen.shape == (1, 3)
     assert seen.dtype == np.float32
     for _ in range(199):
@@ -124,13 +124,13 @@ def test_pendulum_is_what_it_is_known_to_be() -> None:
 
 def test_steps_are_those_of_the_environment_itself() -> None:
     vector = TaskVector([task(id="Pendulum-v1")], envs=1)
-    seen = vector.start(3)
+    seen = vector.start(3).observation
     own = gymnasium.make("Pendulum-v1")
     assert np.array_equal(seen[0], own.reset(seed=episode_seed(3, 0, 0))[0])
     for number in (0.3, -1.0, 0.9):
         step = act(vector, number)
         now, reward, *_ = own.step(np.array([2 * number], np.float32))
-        assert np.array_equal(step.observation[0], now)
+        assert np.array_equal(step.last_observation[0], now)
         assert step.reward[0] == np.float32(reward)
     own.close()
     vector.close()
@@ -139,16 +139,16 @@ def test_steps_are_those_of_the_environment_itself() -> None:
 def test_a_goal_that_is_reached_terminates_the_episode() -> None:
     vector = TaskVector([task(id="MountainCarContinuous-v0")], envs=1)
     assert vector.spec.words == 2
-    seen = vector.start(0)
+    seen = vector.start(0).observation
     for _ in range(200):
         step = act(vector, 1.0 if seen[0, 1] >= 0 else -1.0)  # With the swing.
-        seen = step.current
+        seen = step.observation
         if step.terminated[0]:
             break
     assert step.terminated[0]
     assert not step.truncated[0]
-    assert step.observation[0, 0] >= 0.45
-    assert step.current[0, 0] < 0
+    assert step.last_observation[0, 0] >= 0.45
+    assert step.observation[0, 0] < 0
     vector.close()
 
 
@@ -193,7 +193,7 @@ def test_numbers_of_all_parts_follow_each_other(
         }
 
     vector, _ = scripted(space, show=show)
-    assert vector.start(0).tolist() == [[1.5, 2, 3, 4, 5, 0, 0, 1, 1, 0, 2, 3]]
+    assert vector.start(0).observation.tolist() == [[1.5, 2, 3, 4, 5, 0, 0, 1, 1, 0, 2, 3]]
     assert not vector.spec.pictures
 
 
@@ -229,7 +229,7 @@ def test_pictures_become_squares_with_channels_first(
     assert vector.spec.pictures
     assert vector.spec.shape == (channels, size, size)
     assert vector.spec.words == channels * size * size
-    seen = vector.start(0)
+    seen = vector.start(0).observation
     assert seen.dtype == np.uint8
     square = seen.reshape(channels, size, size)
     for channel in range(channels):
@@ -240,7 +240,7 @@ def test_pictures_become_squares_with_channels_first(
 def test_a_row_of_bytes_is_no_picture(scripted: Callable[..., tuple[TaskVector, Scripted]]) -> None:
     space = spaces.Box(0, 1, (9,), np.uint8)
     vector, _ = scripted(space, show=lambda episode, step: np.eye(3, dtype=np.uint8).ravel())
-    assert vector.start(0).tolist() == [[1, 0, 0, 0, 1, 0, 0, 0, 1]]
+    assert vector.start(0).observation.tolist() == [[1, 0, 0, 0, 1, 0, 0, 0, 1]]
 
 
 def test_a_picture_keeps_its_declared_bound(
@@ -265,8 +265,8 @@ def test_repeated_actions_add_up_what_they_pay_and_stop_at_the_end(
     assert second.reward[0] == 4 + 5
     assert second.terminated[0]
     assert len(environment.done) == 5
-    assert second.observation[0].tolist()[1] == 5
-    assert second.current[0].tolist()[1] == 0
+    assert second.last_observation[0].tolist()[1] == 5
+    assert second.observation[0].tolist()[1] == 0
 
 
 def test_newest_observations_are_seen_at_once_and_the_first_fills_all_places(
@@ -274,13 +274,13 @@ def test_newest_observations_are_seen_at_once_and_the_first_fills_all_places(
 ) -> None:
     vector, _ = scripted(task={"frame_stack": 3, "max_episode_steps": 4})
     assert vector.spec.shape == (6,)
-    assert vector.start(0)[0, 1::2].tolist() == [0, 0, 0]
+    assert vector.start(0).observation[0, 1::2].tolist() == [0, 0, 0]
     seen = [act(vector) for _ in range(4)]
-    assert [each.observation[0, 1::2].tolist() for each in seen] == [
+    assert [each.last_observation[0, 1::2].tolist() for each in seen] == [
         [0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]
     ]  # fmt: skip
-    assert seen[-1].current[0, 1::2].tolist() == [0, 0, 0]
-    assert len(set(seen[-1].current[0, ::2].tolist())) == 1  # All of the new episode.
+    assert seen[-1].observation[0, 1::2].tolist() == [0, 0, 0]
+    assert len(set(seen[-1].observation[0, ::2].tolist())) == 1  # All of the new episode.
 
 
 def test_pictures_are_stacked_along_their_channels(
@@ -293,7 +293,7 @@ def test_pictures_are_stacked_along_their_channels(
     vector, _ = scripted(space, show=show, task={"frame_stack": 2})
     assert vector.spec.shape == (6, 64, 64)
     vector.start(0)
-    seen = act(vector).observation.reshape(6, 64, 64)
+    seen = act(vector).last_observation.reshape(6, 64, 64)
     assert seen[:, 0, 0].tolist() == [0, 1, 2, 10, 11, 12]
 
 

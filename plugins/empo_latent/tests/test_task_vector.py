@@ -16,12 +16,12 @@ from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError, StorageError
 from empo_core.protocols import RunContext, Tracker
-from empo_core.protocols.environments import EnvironmentContext
+from empo_core.protocols.environments import EnvironmentContext, TimeStep
 from empo_environments import components
 from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
 from empo_environments.params import GymnasiumParams, WrapperParams
 from empo_latent.algorithm import LatentAlgorithm
-from empo_latent.environments.task_vector import TaskStep, TaskVector, multi_task_spec
+from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.params import LatentParams
 from empo_learning.state_tree import flatten, unflatten
 
@@ -110,13 +110,13 @@ def actions(vector: TaskVector, number: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
-def played(vector: TaskVector, number: int, seed: int = 0) -> list[TaskStep]:
+def played(vector: TaskVector, number: int, seed: int = 0) -> list[TimeStep]:
     return [vector.step(each) for each in actions(vector, number, seed)]
 
 
-def assert_same(left: list[TaskStep], other: list[TaskStep]) -> None:
+def assert_same(left: list[TimeStep], other: list[TimeStep]) -> None:
     for first, second in zip(left, other, strict=True):
-        for name in ("observation", "reward", "terminated", "truncated", "current", "success"):
+        for name in ("observation", "reward", "truncated", "terminated", "last_observation"):
             a, b = getattr(first, name), getattr(second, name)
             assert a.dtype == b.dtype
             assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
@@ -124,14 +124,14 @@ def assert_same(left: list[TaskStep], other: list[TaskStep]) -> None:
 
 def test_an_episode_that_ends_is_followed_by_another_one_in_the_same_step() -> None:
     vector = TaskVector([PENDULUM], envs=2)
-    seen = [vector.start(0)]
+    seen = [vector.start(0).observation]
     for t, step in enumerate(played(vector, 31)):
         ended = t % 15 == 14
         assert step.truncated.tolist() == [ended, ended]
-        assert (step.observation == step.current).all() != ended
+        assert (step.last_observation == step.observation).all() != ended
         if ended:
-            seen.append(step.current)
-    assert np.array_equal(step.current, vector.current)
+            seen.append(step.observation)
+    assert np.array_equal(step.observation, vector.current)
     firsts = np.concatenate(seen)
     assert len(np.unique(firsts, axis=0)) == 6  # Three episodes of each, no two alike.
     vector.close()
@@ -141,7 +141,7 @@ def test_a_seed_decides_everything_and_another_seed_something_else() -> None:
     runs = []
     vector = TaskVector([PENDULUM], envs=2)
     for seed in (1, 1, 2):
-        first = vector.start(seed)
+        first = vector.start(seed).observation
         runs.append((first, played(vector, 20)))
     assert np.array_equal(runs[0][0], runs[1][0])
     assert_same(runs[0][1], runs[1][1])
@@ -157,11 +157,11 @@ def test_tasks_lie_side_by_side_and_the_narrower_one_is_padded() -> None:
     assert (spec.words, spec.shape, spec.actions) == (3, (3,), 1)
     assert spec.episode_lengths == (15, 9)
     assert vector.rates == (30.0, 30.0)
-    assert (vector.start(0)[[1, 3], 2] == 0).all()
+    assert (vector.start(0).observation[[1, 3], 2] == 0).all()
     for step in played(vector, 20):
+        assert (step.last_observation[[1, 3], 2] == 0).all()
         assert (step.observation[[1, 3], 2] == 0).all()
-        assert (step.current[[1, 3], 2] == 0).all()
-        assert (step.observation[[0, 2, 4], 2] != 0).all()
+        assert (step.last_observation[[0, 2, 4], 2] != 0).all()
     vector.close()
 
 
@@ -207,7 +207,7 @@ def test_a_checkpoint_puts_environments_back_where_they_were() -> None:
     data, tensors = flatten(original.state_dict())
     other = TaskVector([STACKED, CAR], envs=3)
     assert other.load_state_dict(unflatten(data, tensors))
-    assert np.array_equal(other.current, before.current)
+    assert np.array_equal(other.current, before.observation)
     assert_same(played(original, 30, seed=1), played(other, 30, seed=1))
     original.close()
     other.close()
@@ -219,7 +219,7 @@ def test_a_checkpoint_where_an_episode_just_began_puts_it_back_too() -> None:
     before = played(original, 15)[-1]
     other = TaskVector([PENDULUM], envs=1)
     assert other.load_state_dict(original.state_dict())
-    assert np.array_equal(other.current, before.current)
+    assert np.array_equal(other.current, before.observation)
     original.close()
     other.close()
 
@@ -248,7 +248,7 @@ def test_what_cannot_be_played_again_begins_anew(odd: Callable[..., GymnasiumBac
     before = played(vector, 3)[-1]
     state = vector.state_dict()
     assert not vector.load_state_dict(state)
-    assert np.array_equal(vector.current[0], before.current[0])
+    assert np.array_equal(vector.current[0], before.observation[0])
     states = episodes(vector)
     assert [each["episode"] for each in states] == [0, 1]
     assert [len(each["actions"]) for each in states] == [3, 0]

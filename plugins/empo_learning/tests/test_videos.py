@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
-from empo_learning.evaluation.videos import MAX_BYTES, MAX_PIXELS, Video, save_videos, shrunk
+from empo_core.protocols.environments import TimeStep
+from empo_learning.evaluation.videos import (
+    MAX_BYTES,
+    MAX_FRAMES,
+    MAX_PIXELS,
+    EpisodeCamera,
+    Video,
+    save_videos,
+    shrunk,
+    warn_no_videos,
+)
 
 
 def noise(count: int, size: int) -> list[np.ndarray]:
@@ -63,3 +75,44 @@ def test_small_pictures_are_copied() -> None:
 def test_no_films_leave_no_folder(tmp_path: Path) -> None:
     assert save_videos([], tmp_path / "videos") == []
     assert not (tmp_path / "videos").exists()
+
+
+def test_a_reason_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
+    warn_no_videos.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for reason in ("no display", "no display", "no driver"):
+            warn_no_videos(reason)
+    assert [record.getMessage().count("no display") for record in caplog.records] == [1, 0]
+    warn_no_videos.cache_clear()
+
+
+def time_step(reward: float, starts: bool) -> TimeStep:
+    nothing, no = np.zeros((1, 1), np.float32), np.zeros(1, bool)
+    return TimeStep(
+        block=0,
+        observation=nothing,
+        reward=np.array([reward], np.float32),
+        terminated=no,
+        truncated=no,
+        starts=np.array([starts]),
+        acts=~no,
+        final_row=np.zeros(0, np.int64),
+        final_observation=nothing[:0],
+    )
+
+
+def test_a_film_that_gets_too_long_keeps_every_second_picture() -> None:
+    drawn = iter(range(10_000))
+    camera = EpisodeCamera(
+        lambda: np.full((2, 2, 3), next(drawn) // 2, np.uint8),
+        episodes=1,
+        name="Long-v0",
+        actor="policy",
+        fps=20.0,
+    )
+    for step in range(2 * MAX_FRAMES):
+        camera.see(time_step(1.0, starts=step == 0), np.array([step > 0]))
+    camera.end()
+    (film,) = camera.videos
+    assert (len(film.frames), film.fps, film.total) == (MAX_FRAMES, 10.0, 2 * MAX_FRAMES - 1)
+    assert [int(frame[0, 0, 0]) for frame in film.frames[:100]] == list(range(100))

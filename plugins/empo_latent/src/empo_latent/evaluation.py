@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,16 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 
 from empo_core.errors import CollectError, ConfigError
+from empo_core.protocols.environments import TimeStep
 from empo_latent.controller import Controller
-from empo_latent.environments.task_vector import TaskStep, TaskVector
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.environments.tasks import Task
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import Actor, LatentParams
 from empo_latent.planner import Planner
-from empo_latent.videos import VideoRecorder, warn_no_videos
 from empo_learning.evaluation.returns import ReturnSummary
-from empo_learning.evaluation.videos import Video
+from empo_learning.evaluation.videos import EpisodeCamera, Video, warn_no_videos
+from empo_learning.evaluation.whole_episodes import EpisodeTable, play_episodes
 from empo_learning.randomness import seeded
 
 MOST_ENVS = 10
@@ -165,20 +167,43 @@ def evaluate(
     device: torch.device | str,
     discounts: Sequence[float],
     videos: int = 0,
+    must_film: bool = False,
 ) -> Evaluation:
     """Play so many episodes of each task, at least 1, without exploration.
 
-    How many each environment plays is settled before: taking whichever episodes end first would
-    count short ones too often. The environments are used for nothing else, and stay open; the seed
-    decides everything that is random. ``discounts`` are per task, of each step. A vector
-    that renders gives so many ``videos`` of each task.
+    The environments are used for nothing else, and stay open; the seed decides everything that is
+    random. ``discounts`` are per task, of each step. A vector that renders gives so many ``videos``
+    of each task.
+
+    Raises:
+        ConfigError: if no picture can be drawn, where it ``must_film``.
     """
     if episodes < 1:
         raise ValueError(f"episodes is {episodes}: there is nothing to play")
     with seeded(np.random.SeedSequence(seed)):
         controller = Controller(model, planner, envs=len(vector.task_of), device=device)
-        game = _Game(model, vector, _quotas(vector, episodes), device, np.asarray(discounts))
-        return game.play(controller, actor, seed, videos)
+        table = EpisodeTable(_quotas(vector, episodes))
+        game = _Game(model, controller, vector, table, actor, device, discounts)
+        cameras = [
+            EpisodeCamera(
+                partial(vector.render, env),
+                episodes=number,
+                name=vector.spec.tasks[vector.task_of[env]],
+                actor=actor,
+                fps=vector.rates[vector.task_of[env]],
+                agents=slice(env, env + 1),
+                is_required=must_film,
+            )
+            for env, number in enumerate(_quotas(vector, min(videos, episodes)))
+            if number
+        ]
+        play_episodes(vector.start(seed), game.advance, table, cameras=cameras)
+    return Evaluation(
+        actor=actor,
+        tasks=vector.spec.tasks,
+        episodes=tuple(game.episodes()),
+        videos=tuple(video for camera in cameras for video in camera.videos),
+    )
 
 
 def evaluate_actors(
@@ -192,12 +217,13 @@ def evaluate_actors(
     discounts: Sequence[float],
     device: torch.device | str,
     videos: int = 0,
+    must_film: bool = False,
 ) -> dict[str, Evaluation]:
     """Evaluations by actor, those of ``reporting.evaluate``, in environments of their own.
 
     All play the same episodes; see ``evaluate``.
     """
-    vector = evaluation_vector(tasks, episodes, rendering=videos > 0)
+    vector = _vector(tasks, episodes, rendering=videos > 0, must_film=must_film)
     try:
         return {
             actor: evaluate(
@@ -210,6 +236,7 @@ def evaluate_actors(
                 device=device,
                 discounts=discounts,
                 videos=videos,
+                must_film=must_film,
             )
             for actor in params.reporting.evaluate
         }
@@ -217,18 +244,20 @@ def evaluate_actors(
         vector.close()
 
 
-def evaluation_vector(
-    tasks: Sequence[Task], episodes: int, *, rendering: bool = False
+def _vector(
+    tasks: Sequence[Task], episodes: int, *, rendering: bool, must_film: bool
 ) -> TaskVector:
     """Environments for so many episodes of each task, one per episode up to a limit.
 
-    Where none can be made that render, a warning says why.
+    Where none can be made that render, a warning says why, or the error if they must.
     """
     envs = len(tasks) * max(1, min(episodes, MOST_ENVS // len(tasks)))
     if rendering:
         try:
             return TaskVector(tasks, envs=envs, rendering=True)
         except (CollectError, ConfigError) as error:
+            if must_film:
+                raise
             warn_no_videos(str(error))
     return TaskVector(tasks, envs=envs)
 
@@ -239,86 +268,60 @@ def score_of(evaluations: Mapping[str, Evaluation]) -> float:
 
 
 class _Game:
-    """Environments in which each plays as many episodes as it has to."""
+    """A model that acts, and says what first states and those before a cut are worth."""
 
     def __init__(
         self,
         model: LatentModel,
+        controller: Controller,
         vector: TaskVector,
-        quotas: np.ndarray,
+        table: EpisodeTable,
+        actor: Actor,
         device: torch.device | str,
-        discounts: np.ndarray,
+        discounts: Sequence[float],
     ) -> None:
-        self._model, self._vector, self._device = model, vector, device
-        self._quotas, self._discount = quotas, discounts[vector.task_of]
+        self._model, self._controller, self._vector = model, controller, vector
+        self._table, self._actor, self._device = table, actor, device
+        self._discount = np.asarray(discounts)[vector.task_of]
         several = len(vector.spec.tasks) > 1
         self._task = torch.from_numpy(vector.task_of) if several else None
-        envs = len(quotas)
-        self._number = np.zeros(envs, np.int64)
-        self._total, self._discounted, self._value = np.zeros((3, envs))
-        self._length = np.zeros(envs, np.int64)
-        self._success = np.full(envs, -1)
+        self._value, self._discounted = np.zeros((2, *table.returns.shape))
 
-    def play(self, controller: Controller, actor: Actor, seed: int, videos: int) -> Evaluation:
-        """All episodes."""
-        vector = self._vector
-        current, first = vector.start(seed), np.ones(len(self._quotas), bool)
-        camera = VideoRecorder(vector, videos, actor)
-        episodes: dict[tuple[int, int, int], Episode] = {}
-        while self._open.any():
-            self._begin(current, first & self._open)
-            camera.record(first & self._open)
-            acted = controller.act(current, first, task=self._task, actor=actor, explore=False)
-            step = vector.step(acted.action.numpy())
-            episodes |= self._observe(step, camera)
-            current, first = step.current, step.terminated | step.truncated
-        return Evaluation(
-            actor=actor,
-            tasks=vector.spec.tasks,
-            episodes=tuple(episodes[place] for place in sorted(episodes)),
-            videos=tuple(camera.videos),
+    def advance(self, time_step: TimeStep) -> TimeStep:
+        """Act once in all environments."""
+        table, observation, starts = self._table, time_step.observation, time_step.starts
+        begins = starts & table.is_open
+        value = self._mean_value(observation, begins)
+        self._value[begins, table.ended[begins]] = value
+        acted = self._controller.act(
+            observation, starts, task=self._task, actor=self._actor, explore=False
         )
+        after = self._vector.step(acted.action.numpy())
+        is_cut = after.truncated & ~after.terminated & table.is_open
+        later = np.zeros(len(starts))
+        later[is_cut] = self._mean_value(after.last_observation, is_cut)
+        env = np.flatnonzero(table.is_open)
+        place, discount = (env, table.ended[env]), self._discount[env]
+        length = table.lengths[place]
+        self._discounted[place] += discount**length * after.reward[env]
+        self._discounted[place] += discount ** (length + 1) * later[env]
+        return after
 
-    @property
-    def _open(self) -> Bool[np.ndarray, " env"]:
-        """Environments that have not played all their episodes."""
-        return self._number < self._quotas
-
-    def _begin(
-        self, observation: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
-    ) -> None:
-        for numbers in (self._total, self._discounted, self._length):
-            numbers[rows] = 0
-        self._success[rows] = -1
-        self._value[rows] = self._mean_value(observation, rows)
-
-    def _observe(
-        self, step: TaskStep, camera: VideoRecorder
-    ) -> dict[tuple[int, int, int], Episode]:
-        """Count a step; the episodes that it ended, by task, environment and number."""
-        ended = self._open & (step.terminated | step.truncated)
-        self._total += step.reward
-        self._discounted += self._discount**self._length * step.reward
-        self._length += 1
-        self._success = np.maximum(self._success, step.success)
-        cut = ended & ~step.terminated
-        value = self._mean_value(step.observation, cut)
-        self._discounted[cut] += self._discount[cut] ** self._length[cut] * value
-        episodes = {}
-        for env in np.flatnonzero(ended).tolist():
-            task, success = int(self._vector.task_of[env]), int(self._success[env])
-            episodes[task, env, int(self._number[env])] = Episode(
-                task=task,
-                total=float(self._total[env]),
-                discounted=float(self._discounted[env]),
-                value=float(self._value[env]),
-                length=int(self._length[env]),
-                terminated=bool(step.terminated[env]),
-                success=None if success < 0 else success,
-            )
-            camera.finish(env, float(self._total[env]))
-        self._number += ended
-        return episodes
+    def episodes(self) -> Iterator[Episode]:
+        """All episodes of the first task, then those of the next."""
+        table, task_of = self._table, self._vector.task_of
+        for env in np.argsort(task_of, kind="stable"):
+            for place in ((env, number) for number in range(table.quotas[env])):
+                success = int(table.successes[place])
+                yield Episode(
+                    task=int(task_of[env]),
+                    total=float(table.returns[place]),
+                    discounted=float(self._discounted[place]),
+                    value=float(self._value[place]),
+                    length=int(table.lengths[place]),
+                    terminated=bool(table.reasons[place] == 0),
+                    success=None if success < 0 else success,
+                )
 
     def _mean_value(
         self, observation: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]

@@ -13,11 +13,12 @@ import torch
 from jaxtyping import Shaped
 
 from empo_core.errors import ConfigError, NonFiniteError
+from empo_core.protocols.environments import TimeStep
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
 from empo_latent.controller import Controller
-from empo_latent.environments.task_vector import TaskStep, TaskVector
+from empo_latent.environments.task_vector import TaskVector
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import Evaluation, evaluate_actors, score_of
 from empo_latent.networks.model import LatentModel
@@ -119,9 +120,7 @@ class LatentLearner(Learner):
 
     def start(self) -> None:
         """Begin the first episodes."""
-        self._current = self._parts.vector.start(seed_of(stream(self._seed, Stream.EPISODES, 0, 0)))
-        self._first[:] = True
-        self._parts.replay.begin(self._current, self._first)
+        self._begin(seed_of(stream(self._seed, Stream.EPISODES, 0, 0)))
 
     def advance(self) -> None:
         """One update if the steps so far have paid for it, else one step."""
@@ -288,13 +287,16 @@ class LatentLearner(Learner):
 
     def _begin_anew(self, why: str) -> None:
         """Go on with new episodes: environments or replay are not where they were."""
+        self._parts.episodes.forget_unfinished()
+        self._begin(seed_of(stream(self._seed, Stream.EPISODES, 0, self.steps)))
+        log.warning("%s: the run goes on, but not as it would have without a break", why)
+
+    def _begin(self, seed: int) -> None:
+        """Begin episodes in all environments."""
         parts = self._parts
-        parts.episodes.forget_unfinished()
-        episodes = stream(self._seed, Stream.EPISODES, 0, self.steps)
-        self._current = parts.vector.start(seed_of(episodes))
+        self._current = parts.vector.start(seed).observation
         self._first[:] = True
         parts.replay.begin(self._current, self._first)
-        log.warning("%s: the run goes on, but not as it would have without a break", why)
 
     def _step(self) -> None:
         """Let all environments act once."""
@@ -317,18 +319,13 @@ class LatentLearner(Learner):
             self._update_metrics = {**self._update_metrics, **acted.metrics}
         with parts.timers("environment"):
             step = parts.vector.step(action.numpy())
-        ended = step.terminated | step.truncated
-        parts.replay.add(action, step.reward, step.terminated, step.observation, expert=expert)
+        ended, last = step.terminated | step.truncated, step.last_observation
+        parts.replay.add(action, step.reward, step.terminated, last, expert=expert)
         if ended.any():
-            parts.replay.begin(step.current, ended)
-        parts.episodes.observe(
-            step.reward,
-            ended,
-            np.where(step.terminated, 0, np.where(step.truncated, 1, -1)),
-            success=step.success,
-        )
-        self._current, self._first = step.current, ended
-        self._warn_of_size("observation", step.observation)
+            parts.replay.begin(step.observation, ended)
+        parts.episodes.observe(step.reward, ended, step.reasons, success=step.success)
+        self._current, self._first = step.observation, ended
+        self._warn_of_size("observation", last)
         self._warn_of_size("reward", step.reward)
         was = self.steps
         self.steps += len(ended)
@@ -356,7 +353,7 @@ class LatentLearner(Learner):
                 LARGE,
             )
 
-    def _learn_ends(self, step: TaskStep) -> None:
+    def _learn_ends(self, step: TimeStep) -> None:
         """Learn from now on where episodes end, for one has terminated."""
         parts = self._parts
         task = parts.vector.spec.tasks[parts.vector.task_of[int(step.terminated.argmax())]]

@@ -12,7 +12,6 @@ import numpy as np
 from empo_core.errors import ConfigError
 from empo_core.protocols import PlayedEpisodes
 from empo_latent.agent import LatentAgent
-from empo_latent.environments.task_vector import TaskVector
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import evaluate_actors
 from empo_latent.networks.model import LatentModel
@@ -56,8 +55,6 @@ def episodes_of(
             "episodes of algorithm 'latent' end where its tasks end them (max_episode_steps); "
             "leave out --max-steps"
         )
-    if films:
-        _require_pictures(tasks)
     evaluations = evaluate_actors(
         model,
         planner_of(model, params, spec, compiled=False),
@@ -68,6 +65,7 @@ def episodes_of(
         discounts=params.discounts(spec.episode_lengths),
         device="cpu",
         videos=films,
+        must_film=True,
     ).values()
     groups = []
     for number, task in enumerate(spec.tasks):
@@ -86,18 +84,3 @@ def episodes_of(
             )
     videos = [video for evaluation in evaluations for video in evaluation.videos]
     return FilmedEpisodes(groups, videos)
-
-
-def _require_pictures(tasks: Sequence[Task]) -> None:
-    """Draw each task once.
-
-    Raises:
-        ConfigError: if one cannot be drawn.
-    """
-    vector = TaskVector(tasks, envs=len(tasks), rendering=True)
-    try:
-        vector.start(0)
-        for task in range(len(tasks)):
-            vector.render(task)
-    finally:
-        vector.close()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
+from jaxtyping import Float32, Int64, Shaped, UInt8
 
 from empo_core.errors import CollectError, ConfigError, StorageError
 from empo_core.protocols.environments import Environment, TimeStep, VectorEnv, VectorLayout
@@ -25,28 +24,6 @@ from empo_latent.environments.tasks import (
     vector_of,
 )
 from empo_latent.types import MultiTaskSpec
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStep:
-    """Outcomes of the actions of all environments.
-
-    Attributes:
-        observation: What is seen then; the last of its episode where one ended.
-        reward: What they paid.
-        terminated: Whether the episode is over, and nothing is worth anything after it.
-        truncated: Whether it was cut off.
-        current: What to act on next: the first of a new episode where one ended. The same array
-            as ``observation`` where none did.
-        success: 1 where the task was achieved, 0 where not; -1 where the environment does not say.
-    """
-
-    observation: Shaped[np.ndarray, "env word"]
-    reward: Float32[np.ndarray, " env"]
-    terminated: Bool[np.ndarray, " env"]
-    truncated: Bool[np.ndarray, " env"]
-    current: Shaped[np.ndarray, "env word"]
-    success: Int64[np.ndarray, " env"]
 
 
 def multi_task_spec(tasks: Sequence[Task], *, envs: int) -> MultiTaskSpec:
@@ -109,7 +86,7 @@ class TaskVector:
         self.rates = tuple(spec.render_fps for spec in specs)
         self.current = np.zeros((envs, self.spec.words))
 
-    def start(self, seed: int) -> Shaped[np.ndarray, "env word"]:
+    def start(self, seed: int) -> TimeStep:
         """Begin the first episodes of a run; the same again for the same seed.
 
         Raises:
@@ -118,10 +95,10 @@ class TaskVector:
         for task, vector in enumerate(self._vectors):
             with self._named(task):
                 vector.start(seed)
-        return self._received().current
+        return self._received()
 
-    def step(self, action: Float32[np.ndarray, "env action"]) -> TaskStep:
-        """Act in all environments.
+    def step(self, action: Float32[np.ndarray, "env action"]) -> TimeStep:
+        """Act in all environments; all last observations are told.
 
         Raises:
             CollectError: if an environment failed, or showed or paid no finite number; the message
@@ -177,30 +154,29 @@ class TaskVector:
         """Environments that play a task."""
         return slice(task, None, len(self._vectors))
 
-    def _received(self) -> TaskStep:
-        """What all environments have come to; it is ``current`` from now on."""
+    def _received(self) -> TimeStep:
+        """The time step of all environments; its observations are ``current`` from now on."""
         envs, kind = len(self.task_of), np.uint8 if self.spec.pictures else np.float32
-        current = np.zeros((envs, self.spec.words), kind)
+        observation, last = np.zeros((2, envs, self.spec.words), kind)
         reward, success = np.zeros(envs, np.float32), np.full(envs, -1)
-        terminated, truncated = np.zeros((2, envs), bool)
-        finals: list[tuple[Int64[np.ndarray, " final"], Shaped[np.ndarray, "final word"]]] = []
+        terminated, truncated, starts = np.zeros((3, envs), bool)
         for task, vector in enumerate(self._vectors):
             rows = self._rows(task)
             with self._named(task):
                 arrival = _arrival(vector)
-            current[rows, : arrival.observation.shape[1]] = arrival.observation
-            reward[rows] = arrival.reward
+            words = arrival.observation.shape[1]
+            observation[rows, :words] = arrival.observation
+            last[rows, :words] = arrival.last_observation
+            reward[rows], starts[rows] = arrival.reward, arrival.starts
             terminated[rows], truncated[rows] = arrival.terminated, arrival.truncated
             if arrival.success is not None:
                 success[rows] = arrival.success
-            env = np.arange(envs)[rows][arrival.final_row]
-            finals.append((env, arrival.final_observation.copy()))
-        last = self.current = current
-        if (terminated | truncated).any():
-            last = current.copy()
-            for env, observation in finals:
-                last[env, : observation.shape[1]] = observation
-        return TaskStep(last, reward, terminated, truncated, current, success)
+        self.current = observation
+        final_row = np.flatnonzero(terminated | truncated)
+        return TimeStep(
+            0, observation, reward, terminated, truncated, starts, np.ones(envs, bool),
+            final_row, last[final_row], success=success,
+        )  # fmt: skip
 
     @contextmanager
     def _named(self, task: int) -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +13,11 @@ import numpy as np
 from jaxtyping import Bool
 from PIL import Image
 
+from empo_core.errors import ConfigError, EmpoError
 from empo_core.protocols.environments import TimeStep
 from empo_pictures.pictures import MAX_GIF_FPS, Frame, write_gif
+
+log = logging.getLogger(__name__)
 
 MAX_FRAMES = 250
 """Of a video. Without a GPU, a picture of a physics engine takes as long as many steps."""
@@ -56,7 +61,15 @@ class EpisodeCamera:
     """
 
     def __init__(
-        self, draw: Callable[[], Frame], *, episodes: int, name: str, actor: str, fps: float | None
+        self,
+        draw: Callable[[], Frame],
+        *,
+        episodes: int,
+        name: str,
+        actor: str,
+        fps: float | None,
+        agents: slice = slice(None),
+        is_required: bool = True,
     ) -> None:
         """Prepare to film.
 
@@ -66,9 +79,12 @@ class EpisodeCamera:
             name: Name of the environment.
             actor: Who acts.
             fps: Its steps per second; None: ``USUAL_FPS``.
+            agents: Its agents, among those of the time steps.
+            is_required: Whether it is an error if no picture can be drawn; else a warning.
         """
         self._draw, self._left, self._fps = draw, episodes, fps or USUAL_FPS
         self._name, self._actor = name, actor
+        self._agents, self._is_required = agents, is_required
         self._frames: list[Frame] = []
         self._step, self._stride, self._total = 0, 1, 0.0
         self.videos: list[Video] = []
@@ -79,33 +95,52 @@ class EpisodeCamera:
         A film that gets too long keeps every second picture.
 
         Args:
-            time_step: The time step.
+            time_step: The time step, of all copies.
             acted: Which agents acted before.
 
         Raises:
-            ConfigError: if no picture can be drawn.
+            ConfigError: if no picture can be drawn, where that is required.
         """
-        self._total += float(time_step.reward[acted].sum())
-        if bool((time_step.starts | ~time_step.acts).all()):  # All begin anew.
-            self.end(len(acted))
+        mine = self._agents
+        took_step = acted[mine]
+        self._total += float(time_step.reward[mine][took_step].sum()) / len(took_step)
+        if bool((time_step.starts | ~time_step.acts)[mine].all()):  # All begin anew.
+            self.end()
             self._frames, self._step, self._stride, self._total = [], 0, 1, 0.0
         if self._left and self._step % self._stride == 0:
-            self._frames.append(shrunk(self._draw()))
-            if len(self._frames) > MAX_FRAMES:
-                self._frames, self._stride = self._frames[::2], 2 * self._stride
+            self._take()
         self._step += 1
 
-    def end(self, agents: int) -> None:
+    def end(self) -> None:
         """End the film of the episode that is going on, if it has taken a step.
 
-        Args:
-            agents: Number of agents, whose mean return names the film.
+        The mean return of the agents names it.
         """
         if self._left and self._step:
             self._left -= 1
             fps = min(max(self._fps / self._stride, 1.0), MAX_GIF_FPS)
-            mean = self._total / agents
-            self.videos.append(Video(self._name, self._actor, mean, self._frames, fps))
+            self.videos.append(Video(self._name, self._actor, self._total, self._frames, fps))
+
+    def _take(self) -> None:
+        """Draw a picture."""
+        try:
+            self._frames.append(shrunk(self._draw()))
+        except Exception as error:  # Of whatever draws: a missing display, driver or render mode.
+            if self._is_required and isinstance(error, EmpoError):
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            if self._is_required:
+                raise ConfigError(f"{self._name} cannot be filmed: {reason}") from error
+            warn_no_videos(reason)
+            self._left = 0
+        if len(self._frames) > MAX_FRAMES:
+            self._frames, self._stride = self._frames[::2], 2 * self._stride
+
+
+@functools.cache
+def warn_no_videos(reason: str) -> None:
+    """Say why there are no pictures; the same reason is not given twice."""
+    log.warning("there will be no videos, because no picture can be drawn (%s)", reason)
 
 
 def shrunk(frame: Frame) -> Frame:
