@@ -55,7 +55,7 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
 
 COMPONENTS = """# Kinds and components
 
-A config chooses a component of each kind by name, `{name: NAME, params: {...}}` or just `NAME`.
+For whoever writes a config. A config chooses a component of each kind by name, `{name: NAME, params: {...}}` or just `NAME`.
 This page lists what the core and the plugins of this repository offer, and leads to a page per kind
 with every parameter (a page per algorithm). `empo plugins` and `empo describe KIND NAME` say the
 same about what you have installed.
