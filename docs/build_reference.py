@@ -267,7 +267,7 @@ def param_rows(model: type[BaseModel]) -> Iterator[str]:
 def protocol_pages() -> dict[str, str]:
     """The index, a page per kind with the classes that belong to it, and pages of data."""
     rows = []
-    members: dict[str, list[type]] = {}
+    members: dict[Kind, list[type]] = {}
     for kind, (_, name) in ABOUT_KINDS.items():
         protocol = getattr(protocols, name)
         sort = "protocol" if is_protocol(protocol) else "base class"
