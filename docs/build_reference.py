@@ -55,10 +55,10 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
 
 COMPONENTS = """# Kinds and components
 
-A config chooses a component of each kind by name, `{name: NAME, params: {...}}` or just `NAME`.
-This page lists what the core and the plugins of this repository offer, and leads to a page per kind
-with every parameter (a page per algorithm). `empo plugins` and `empo describe KIND NAME` say the
-same about what you have installed.
+For whoever writes a config. A config chooses a component of each kind by name,
+`{name: NAME, params: {...}}` or just `NAME`. This page lists what the core and the plugins of this
+repository offer, and leads to a page per kind with every parameter (a page per algorithm).
+`empo plugins` and `empo describe KIND NAME` say the same about what you have installed.
 """
 
 PROTOCOLS = """# Protocols
@@ -173,8 +173,7 @@ def component_pages() -> dict[str, str]:
         if kind == "algorithm":
             for offer in offers:
                 path = f"components/{component_page(offer)}"
-                title, *parts = component_section(offer)
-                written[path] = page(title.removeprefix("#"), *parts)
+                written[path] = page(*algorithm_parts(offer))
             links = [f"[`{offer.component.name}`]({component_page(offer)})" for offer in offers]
             head += f" Each has a page of its own: {', '.join(links)}."
             offers = []
@@ -186,6 +185,28 @@ def component_pages() -> dict[str, str]:
         parts = ["\n\n".join(component_section(offer)) for offer in offers]
         written[f"components/{kind}.md"] = page(f"# {kind}", head, *parts)
     return written
+
+
+def algorithm_parts(offer: Offer) -> Iterator[str]:
+    """One algorithm, with a table per group of params, such as ``planner.samples``."""
+    title, about, table, *others = component_section(offer)
+    yield title.removeprefix("#")
+    yield about
+    head, rule, *rows = table.splitlines()
+    groups: dict[str, list[str]] = {"": []}
+    for row in rows:
+        name, dot, _ = row.removeprefix("| `").partition("`")[0].partition(".")
+        group = name.removesuffix("[]") if dot or name in groups else ""
+        if group and group not in groups:  # The row before is of the group itself.
+            groups[group] = [groups[""].pop()]
+        groups[group].append(row)
+    links = ", ".join(f"[`{group}`](#{group})" for group in groups if group)
+    yield "\n".join([head, rule, *groups.pop("")])
+    yield f"Params in groups: {links}."
+    for group, members in groups.items():
+        yield f"## `{group}`"
+        yield "\n".join([head, rule, *members])
+    yield from others
 
 
 def page(*parts: str) -> str:
@@ -246,7 +267,7 @@ def param_rows(model: type[BaseModel]) -> Iterator[str]:
 def protocol_pages() -> dict[str, str]:
     """The index, a page per kind with the classes that belong to it, and pages of data."""
     rows = []
-    members: dict[str, list[type]] = {}
+    members: dict[Kind, list[type]] = {}
     for kind, (_, name) in ABOUT_KINDS.items():
         protocol = getattr(protocols, name)
         sort = "protocol" if is_protocol(protocol) else "base class"

@@ -119,8 +119,9 @@ def _pairs(spec: WorldSpec, layout: Layout) -> list[tuple[int, int]]:
 def _numbers_decide(layout: Layout) -> bool:
     """True if there is something about which two agents may meet in the order of their numbers.
 
-    See the end of ``docs/explanation/transition_law.md``: pushed blocks, walls and bushes that
-    are tried, switches and buttons, unsteady ground, and things to pick up with two more around.
+    See ``docs/explanation/transition_law/exact_and_reference.md``: pushed blocks, walls and bushes
+    that are tried, switches and buttons, unsteady ground, and things to pick up with two more
+    around.
     """
     small = np.isin(layout.item_kind, (codes.KEY, codes.BALL, codes.BOX)).any()
     return bool(
