@@ -16,9 +16,11 @@ from empo_core.config.errors import blamed
 from empo_core.config.models import references
 from empo_core.errors import (
     ConfigError,
+    EmpoError,
     PluginLoadError,
     exit_error,
     exits_are_errors,
+    failure,
     is_exit,
     written_at,
 )
@@ -43,6 +45,8 @@ PROTOCOLS: dict[Kind, type] = {
     "algorithm": protocols.Algorithm,
 }
 """What a component of a kind must be."""
+_MISTAKES = (AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
+"""What a constructor raises that has a mistake; files, memory and devices are other matters."""
 
 
 def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> Any:
@@ -54,7 +58,8 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
         registry: Where to look the name up; default: the installed plugins.
 
     Raises:
-        PluginLoadError: if the component's code does not import, or is not what its kind asks for.
+        PluginLoadError: if the component's code does not import, has a mistake, or is not what
+            its kind asks for.
     """
     registry = registry or installed()
     offer = registry.offer(ref.kind, ref.name)
@@ -62,7 +67,13 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
     with blamed(ref):
         _check_call(offer, factory, 1 + len(args))
         with exits_are_errors(offer.component.label):
-            built = factory(ref.params, *args)
+            try:
+                built = factory(ref.params, *args)
+            except _MISTAKES as error:
+                if isinstance(error, EmpoError):
+                    raise
+                problem = failure(error, factory, "its constructor")
+                raise PluginLoadError(f"{_label(offer)}: {problem}") from error
         _check_component(offer, built)
     return built
 

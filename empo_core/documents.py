@@ -89,8 +89,9 @@ def _meant(path: Path) -> str | None:
     if path.exists():
         return None
     if len(path.parts) > 1 and path.parts[0] in installed().names("environment"):
-        key = "algorithm.params.environment"
-        return f"{name!r} is an environment, which a config names under {key}"
+        return (
+            f"{name!r} is an environment, which a config names under algorithm.params.environment"
+        )
     if path.suffix or len(path.parts) != 1:
         return None
     if world := suggested_name(installed(), "world_model", name):

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
 
-from empo_core.errors import ConfigError
+from empo_core.errors import ConfigError, written_at
 from empo_core.trees import StateDict
 from empo_core.types import (
     CandidateBatch,
@@ -216,9 +216,15 @@ class PolicyNetwork(torch.nn.Module, ABC):
             starts: Where episodes begin; nothing of before may have an effect there.
 
         Raises:
-            ConfigError: if ``forward`` returns rows of another length than ``features``.
+            ConfigError: if ``forward`` returns rows of another length than ``features``, or none.
         """
         features = self(observation.flatten(0, 1))
+        if not isinstance(features, Tensor):
+            raise ConfigError(
+                f"policy network {type(self).__name__} has a forward that returned a "
+                f"{type(features).__name__}; it must return rows of features"
+                f"{written_at(self.forward)}"
+            )
         if features.shape[-1] != self.features:
             raise ConfigError(
                 f"policy network {type(self).__name__} says that features is {self.features}, and "

@@ -23,6 +23,7 @@ def empo_components():
     for kind, name in (
         ("schedule", "sch_gone:Gone"), ("schedule", "sch_parts:Words"), ("schedule", "sch_parts:Raises"),
         ("policy_network", "sch_parts:Narrow"), ("policy_network", "sch_parts:Wide"),
+        ("policy_network", "sch_parts:Nothing"), ("policy_network", "sch_parts:Bare"),
         ("callback", "sch_parts:Late"),
     ):
         short = name.partition(":")[2].lower()
@@ -58,6 +59,14 @@ class Wide(Narrow):
 class Late(Callback):
     def __init__(self, params): ...
     def after_update(self): ...
+
+class Nothing(Narrow):
+    def forward(self, observation):
+        self.layer(observation)
+
+class Bare(Narrow):
+    def __init__(self, params, observations):
+        self.layer = torch.nn.Linear(observations.words, 5)
 """
 ROLLOUT = """
 algorithm:
@@ -120,6 +129,7 @@ def test_callbacks_that_watch_evaluations_need_some(tmp_path: Path, callback: st
         ("algorithm.params.policy.network=narrow", "features"),
         ("algorithm.params.policy.network=wide", "sch_parts.py:26"),
         ("callbacks=[late]", "sch_parts.py:30)"),
+        ("algorithm.params.policy.network=nothing", "sch_parts.py:33)"),
     ],
 )
 def test_components_that_cannot_do_their_work_are_refused(
@@ -128,6 +138,14 @@ def test_components_that_cannot_do_their_work_are_refused(
     checked, ran = refusals(tmp_path, ROLLOUT, (override,))
     assert checked == ran
     assert word in checked
+
+
+def test_a_mistake_in_a_constructor_is_located_in_the_config_and_in_the_code(
+    plugin: Path, tmp_path: Path
+) -> None:
+    for told in refusals(tmp_path, ROLLOUT, ("algorithm.params.policy.network=bare",)):
+        assert "command line: algorithm.params.policy.network: " in told
+        assert "sch_parts.py:38)" in told
 
 
 def test_goals_of_coalitions_must_exist(tmp_path: Path) -> None:

@@ -166,6 +166,17 @@ def test_a_wrong_signature_is_shown_with_the_right_one(
     assert re.search(f"{right}({place})?$", message)
 
 
+@pytest.mark.parametrize(
+    "mistake", ["params.nothing", "{}['x']", "len(5)", "int('x')", "nothing", "[][0]"]
+)
+def test_a_mistake_in_a_constructor_is_a_sentence_with_its_line(
+    built: Callable[..., Any], mistake: str
+) -> None:
+    text = f"class Mine:\n    def __init__(self, params):\n        {mistake}\n"
+    with pytest.raises(PluginLoadError, match=r"'mine' of empo-mine: Mine .*_parts\.py:3\)$"):
+        built("schedule", text)
+
+
 def test_a_factory_with_other_arguments_is_a_sentence(built: Callable[..., Any]) -> None:
     with pytest.raises(PluginLoadError) as caught:
         built("human_prior", source("human_prior", BODIES["human_prior"]), "a world")

@@ -77,6 +77,9 @@ class Pair(ParallelEnv):  # type: ignore[type-arg]
     metadata: ClassVar[dict[str, Any]] = {}
     possible_agents: ClassVar[list[str]] = ["a", "b"]
 
+    def __init__(self, mistake: str = "") -> None:
+        self.mistake = mistake
+
     def observation_space(self, agent: str) -> Any:
         return Walk.observation_space
 
@@ -88,8 +91,15 @@ class Pair(ParallelEnv):  # type: ignore[type-arg]
         rows = {name: np.zeros(1, np.float32) for name in self.agents}
         return rows, {name: {} for name in self.agents}
 
-    def step(self, actions: Any) -> Any:
-        raise RuntimeError("no pair")  # pair raises
+    def step(self, actions: Any) -> Any:  # pair steps
+        if not self.mistake:
+            raise RuntimeError("no pair")  # pair raises
+        rows, infos = self.reset()
+        flags = dict.fromkeys(rows, False)
+        if self.mistake == "forgets one":
+            del rows["b"]
+        rewards: Any = dict.fromkeys(rows, np.ones(2))
+        return rows, [1.0] if self.mistake == "list of rewards" else rewards, flags, flags, infos
 
 
 def line_of(mark: str) -> int:
@@ -160,6 +170,13 @@ def test_a_mistake_in_a_worker_is_located_too(tmp_path: Path) -> None:
 def test_a_mistake_of_several_agents_is_located(tmp_path: Path) -> None:
     with pytest.raises(CollectError, match=re.escape(f"{__file__}:{line_of('pair raises')}")):
         run("rollout", env=Pair, runs=str(tmp_path), **SMALL)
+
+
+@pytest.mark.parametrize("mistake", ["forgets one", "list of rewards", "vector of rewards"])
+def test_what_an_agent_gets_wrongly_is_located(tmp_path: Path, mistake: str) -> None:
+    place = re.escape(f"{__file__}:{line_of('pair steps')}, in step")
+    with pytest.raises(CollectError, match=f"agent '[ab]': .*{place}"):
+        run("rollout", env=partial(Pair, mistake), runs=str(tmp_path), **SMALL)
 
 
 class NoSpaces(gymnasium.Env[Any, Any]):

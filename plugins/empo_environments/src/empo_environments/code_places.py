@@ -9,8 +9,10 @@ from types import CodeType
 from typing import Literal
 
 Method = Literal["reset", "step"]
-NOT_THEIRS = re.compile(r"[\\/](empo_core|src[\\/]empo_(environments|testing)|site-packages)[\\/]")
-"""Files of ours, and of installed packages, that the code of an environment calls."""
+NOT_THEIRS = re.compile(
+    r"[\\/](empo_core|src[\\/]empo_(environments|testing)|site-packages)[\\/]|[\\/]contextlib\.py$"
+)
+"""Files of ours, of installed packages, and of what we use, that lie between us and theirs."""
 RESETS = {"begun", "begin"}
 """Functions of ours within which environments are reset."""
 

@@ -303,6 +303,11 @@ class PettingZooEnv:
         return mask
 
     def _of(self, values: Mapping[Name, Value], i: int, quantity: str) -> Value:
+        if not isinstance(values, Mapping):
+            raise CollectError(
+                f"there is no {quantity}, but a {type(values).__name__}: {values!r:.200}; it must "
+                "be a dictionary by agent"
+            )
         try:
             return values[self._names[i]]
         except KeyError:
