@@ -79,10 +79,10 @@ def test_each_quantity_joins_those_before_it() -> None:
 
 def test_the_robot_acts_evenly_until_warm_up_is_over_and_then_ever_less_so() -> None:
     plan = schedule()
-    assert plan.at(29_999).theory.beta_r == plan.at(30_000).theory.beta_r == 0.0
-    assert plan.at(40_000).theory.beta_r == pytest.approx(5.0)
-    assert plan.at(50_000).theory.beta_r == plan.at(99_999).theory.beta_r == 10.0
-    rising = [plan.at(step).theory.beta_r for step in range(30_000, 50_001, 500)]
+    assert plan.at(29_999).current.beta_r == plan.at(30_000).current.beta_r == 0.0
+    assert plan.at(40_000).current.beta_r == pytest.approx(5.0)
+    assert plan.at(50_000).current.beta_r == plan.at(99_999).current.beta_r == 10.0
+    rising = [plan.at(step).current.beta_r for step in range(30_000, 50_001, 500)]
     assert rising == sorted(rising)
 
 
@@ -109,18 +109,18 @@ def test_discounts_rise_in_a_straight_line_once_their_quantity_is_trained() -> N
         | {"gamma_r_steps": 1000}
     )
     plan = schedule(warm_up=warm_up)
-    assert plan.at(0).theory.gamma_h == 0.0
-    assert plan.at(2500).theory.gamma_h == pytest.approx(0.495)
-    assert plan.at(5000).theory.gamma_h == plan.at(50_000).theory.gamma_h == 0.99
-    assert plan.at(0).theory.gamma_r == plan.at(20_000).theory.gamma_r == 0.5
-    assert plan.at(20_500).theory.gamma_r == pytest.approx(0.725)
-    assert plan.at(21_000).theory.gamma_r == 0.95
+    assert plan.at(0).current.gamma_h == 0.0
+    assert plan.at(2500).current.gamma_h == pytest.approx(0.495)
+    assert plan.at(5000).current.gamma_h == plan.at(50_000).current.gamma_h == 0.99
+    assert plan.at(0).current.gamma_r == plan.at(20_000).current.gamma_r == 0.5
+    assert plan.at(20_500).current.gamma_r == pytest.approx(0.725)
+    assert plan.at(21_000).current.gamma_r == 0.95
 
 
 def test_without_a_curriculum_discounts_are_constant() -> None:
     plan = schedule()
-    assert {plan.at(step).theory.gamma_h for step in (0, 100, 90_000)} == {0.99}
-    assert {plan.at(step).theory.gamma_r for step in (0, 20_001, 90_000)} == {0.95}
+    assert {plan.at(step).current.gamma_h for step in (0, 100, 90_000)} == {0.99}
+    assert {plan.at(step).current.gamma_r for step in (0, 20_001, 90_000)} == {0.95}
 
 
 def test_warm_up_data_are_phased_out_oldest_first_and_stay_out() -> None:

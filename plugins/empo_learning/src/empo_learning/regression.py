@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -87,10 +88,11 @@ class GradientRegression:
             loss.backward()  # type: ignore[no-untyped-call]
             gradients = [p.grad.flatten() for p in self._parameters if p.grad is not None]
             norm = torch.linalg.vector_norm(torch.cat(gradients))
+            loss_value, norm_value = torch.stack([loss.detach(), norm]).tolist()
             # Moments are finite as long as gradients are so short that their squares are.
-            if not torch.isfinite(loss + norm):
+            if not math.isfinite(loss_value + norm_value):
                 raise NonFiniteError(self._complaint(target, weight, loss))
-            if norm > self._max_norm:
+            if norm_value > self._max_norm:
                 torch.nn.utils.clip_grads_with_norm_(
                     self._parameters, self._max_norm, norm, foreach=True
                 )

@@ -50,7 +50,7 @@ class ScaledFeatures:
     def parts(self) -> Features:
         """The same numbers, part by part; time is behind the globals."""
         lengths = [math.prod(size) for size in self.sizes]
-        *parts, time = self.flat.split([*lengths, self.flat.shape[1] - sum(lengths)], 1)
+        *parts, time = torch.split(self.flat, [*lengths, self.flat.shape[1] - sum(lengths)], 1)
         grid, numbers, agents, objects = (
             part.view(part.shape[0], *size) for part, size in zip(parts, self.sizes, strict=True)
         )

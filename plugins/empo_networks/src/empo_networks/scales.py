@@ -105,7 +105,8 @@ class Logit:
         target = target.clamp(0.0, 1.0)
         # The cross-entropy is least where p is t: there it is the entropy of t.
         cross_entropy = functional.binary_cross_entropy_with_logits(raw, target, reduction="none")
-        return cross_entropy - torch.special.entr(target) - torch.special.entr(1 - target)
+        entropy: Tensor = torch.special.entr(target) + torch.special.entr(1 - target)
+        return cross_entropy - entropy
 
 
 @dataclass(frozen=True, slots=True)

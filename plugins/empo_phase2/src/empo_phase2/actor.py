@@ -246,7 +246,7 @@ class Phase2Actor:
         The behaviour policy has the explorers in it.
         """
         states, rows = self._recorder.states(), self._episodes.rows
-        beta_r = self._schedule.at(training_step).theory.beta_r
+        beta_r = self._schedule.at(training_step).current.beta_r
         policy = self._behaviour.policy(states, transitions, beta_r)
         refuse_non_finite(policy, policy.sum(-1))
         around = None

@@ -196,7 +196,7 @@ class Learner(LoopLearner):
         # Targets, in five stages; fit.
         self.fits = {}
         try:
-            self.targets = self._compute(batch, self.replay.states, plan.theory, uniform)
+            self.targets = self._compute(batch, self.replay.states, plan.current, uniform)
         except NonFiniteError as error:
             self._stop_or_skip(error)
         else:

@@ -29,14 +29,14 @@ def of_step(step: int, schedule: WarmUpSchedule, targets: BatchTargets) -> dict[
             metrics[f"value/{name}_target_mean"] = _mean(target, weight)
     plan = schedule.at(step)
     metrics |= {
-        "policy/beta_r": plan.theory.beta_r,
+        "policy/beta_r": plan.current.beta_r,
         "optim/is_warm_up": float(step < schedule.warm_up_end),
         "optim/stage": float(STAGES.index(plan.stage)),
         "optim/active_quantities": float(
             sum(2 ** QUANTITIES.index(quantity) for quantity in plan.active)
         ),
-        "value/gamma_h": plan.theory.gamma_h,
-        "value/gamma_r": plan.theory.gamma_r,
+        "value/gamma_h": plan.current.gamma_h,
+        "value/gamma_r": plan.current.gamma_r,
         "optim/batch_successors": float(targets.items),
         "optim/batch_distinct_states": float(targets.distinct),
     }

@@ -201,7 +201,7 @@ class TargetComputer:
         quantities: Quantities,
         *,
         model_based: bool,
-        measure: Callable[[str], AbstractContextManager[None]] = nullcontext,
+        measure: Callable[[str], AbstractContextManager[object]] = nullcontext,
         advantage_floor: float | None = None,
         cache: TargetCache | None = None,
     ) -> None:
@@ -224,7 +224,7 @@ class TargetComputer:
         self,
         batch: Transitions,
         look_up: LookUp,
-        theory: ScheduledTheory,
+        current: ScheduledTheory,
         uniform: Float[Tensor, " transition"] | None = None,
     ) -> BatchTargets:
         """The targets of a batch.
@@ -232,7 +232,7 @@ class TargetComputer:
         Args:
             batch: The transitions.
             look_up: Gives states by id.
-            theory: Parameters of now.
+            current: Parameters of the theory that change, as they are now.
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
 
         Raises:
@@ -251,16 +251,16 @@ class TargetComputer:
             values = cache.read(collected.key, lambda new: quantities.forward(timed.at(new)))
             if "v_r" not in values:
                 u_r, q_r = values["u_r"], values["q_r"]
-                pi_r = policy_of(q_r, timed.available, theory.beta_r)
+                pi_r = policy_of(q_r, timed.available, current.beta_r)
                 values["v_r"] = quantities.closed_form_v_r(timed, u_r, q_r, pi_r)
         with measure("stage4_aggregate_q_r"):
             profile_prob, profile_prob_of_slot = self._profiles.of(batch, sources.layout)
             v_r = values["v_r"][successor]
-            q_r = aggregate_q_r(v_r, collected, profile_prob, theory.gamma_r, aggregate)
+            q_r = aggregate_q_r(v_r, collected, profile_prob, current.gamma_r, aggregate)
             # One step ahead is nearer than what is learned, where it is no sample; where it is,
             # Q_r is learned (``problem`` refuses anything else).
             source_q_r = q_r if batch.covers_profiles else values["q_r"][source]
-            pi_r = policy_of(source_q_r, sources.available, theory.beta_r)
+            pi_r = policy_of(source_q_r, sources.available, current.beta_r)
             robot_action_prob, q_r_weight = pi_r, sources.available.to(q_r.dtype)
             if not self._model_based:
                 # One-hot: only the action that was taken has successors.
@@ -270,7 +270,7 @@ class TargetComputer:
                 floor = self._advantage_floor
                 q_r_weight = q_r_weight * decision_weight(pi_r, sources.available, floor)
         with measure("stage5_aggregate_v_h_e"):
-            payoff = torch.where(timed.achieved, 1.0, theory.gamma_h * values["v_h_e"])
+            payoff = torch.where(timed.achieved, 1.0, current.gamma_h * values["v_h_e"])
             v_h_e = aggregate_v_h_e(
                 payoff[successor], collected, profile_prob_of_slot, robot_action_prob, aggregate
             )

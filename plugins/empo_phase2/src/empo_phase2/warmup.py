@@ -34,7 +34,7 @@ class StepPlan:
     Attributes:
         stage: The stage of ``STAGES`` that it belongs to.
         active: The quantities in training, in warm-up order.
-        theory: The parameters of the theory that change.
+        current: The parameters of the theory that change, as they are now.
         lr_progress: The share that is over of the steps in which learning rates change; at most 1.
         oldest: The training step before which transitions came that are not used any more; None:
             all are used.
@@ -42,7 +42,7 @@ class StepPlan:
 
     stage: str
     active: tuple[Quantity, ...]
-    theory: ScheduledTheory
+    current: ScheduledTheory
     lr_progress: float
     oldest: int | None
 
@@ -108,7 +108,7 @@ class WarmUpSchedule:
         return StepPlan(
             stage=[name for name, start in starts.items() if start <= step][-1],
             active=tuple(quantity for quantity in self._learned if starts[quantity] <= step),
-            theory=ScheduledTheory(gamma_h, gamma_r, beta_r),
+            current=ScheduledTheory(gamma_h, gamma_r, beta_r),
             lr_progress=min(max(step - falls_at, 0) / max(self.total_steps - falls_at, 1), 1.0),
             oldest=oldest if oldest > 0 else None,
         )

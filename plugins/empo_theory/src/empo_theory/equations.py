@@ -72,8 +72,8 @@ def robot_policy(
         beta_r: Exponent, >= 0 and finite.
         available: Which joint robot actions exist.
     """
-    logits = -beta_r * torch.log(-q_r.where(available, -torch.ones_like(q_r)))
-    return torch.softmax(logits.masked_fill(~available, -math.inf), -1)
+    logits = -beta_r * torch.log(-torch.where(available, q_r, -1.0))
+    return torch.softmax(torch.where(available, logits, -math.inf), -1)
 
 
 def human_power(
