@@ -118,7 +118,7 @@ class ClosedForm:
             self._critic.backward(torch.from_numpy(value_slope)[:, None])
 
         beyond = ratio - 1
-        policy_loss, divergence, clipped, importance, mean_entropy, value_loss = (
+        policy_loss, divergence, clip_fraction, importance, mean_entropy, value_loss = (
             float(normalised_weight @ numbers)
             for numbers in (
                 -surrogate, beyond - log_ratio, np.abs(beyond) > clip, ratio, entropy, 0.5 * square
@@ -126,7 +126,7 @@ class ClosedForm:
         )  # fmt: skip
         paid = policy_loss - coefficient * mean_entropy
         numbers = (
-            policy_loss, divergence, clipped, importance, mean_entropy, coefficient,
+            policy_loss, divergence, clip_fraction, importance, mean_entropy, coefficient,
             paid, value_loss, paid + value_coef * value_loss,
         )  # fmt: skip
         return NAMES, torch.from_numpy(np.array(numbers, np.float32))

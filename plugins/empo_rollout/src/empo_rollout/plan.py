@@ -134,11 +134,19 @@ class SizeRequest:
 def plan_vectorisation(request: SizeRequest) -> VecPlan:
     """Sizes that fit each other: those of the request, and others by the formulas of the loop.
 
+    With ``F`` agents per forward pass, ``M`` of an environment, ``W`` workers, ``alpha`` blocks and
+    segments of ``T`` steps, where the request says nothing else::
+
+        environments of a block = max(F // M, 2), rounded down to whole workers, one each at least
+        environments            = alpha * environments of a block
+        agents A                = environments * M
+        rollout                 = A * T steps, in segments of T
+
     Raises:
         ConfigError: if sizes of the request do not fit each other; the message names the nearest
             size that does.
     """
-    workers, blocks = _team(request)
+    workers, blocks = _workers_and_blocks(request)
     horizon, envs = request.bptt_horizon, request.envs
     if envs is None:  # As many as a forward pass should be about, in whole workers.
         per_block = max(request.forward_pass_minibatch_target_size // request.agents, 2)
@@ -198,7 +206,7 @@ def script_can_be_imported() -> bool:
     return has_guard
 
 
-def _team(request: SizeRequest) -> tuple[int, int]:
+def _workers_and_blocks(request: SizeRequest) -> tuple[int, int]:
     """Workers and blocks; blocks divide workers, and workers divide environments.
 
     Raises:
@@ -209,19 +217,21 @@ def _team(request: SizeRequest) -> tuple[int, int]:
         return 1, 1
     if blocks is None:
         blocks = 2 if all(size is None or size % 2 == 0 for size in (workers, envs)) else 1
-    per_block = max(workers or request.processors or usable_processors(), blocks) // blocks
+    workers_per_block = max(workers or request.processors or usable_processors(), blocks) // blocks
     if envs is not None:
         if envs % blocks:
             nearest = max(size for size in _divisors(envs) if size <= blocks)
             raise _misfit(
                 "vectorisation.async_factor", blocks, nearest, f"must divide {envs} environments"
             )
-        per_block = max(size for size in _divisors(envs // blocks) if size <= per_block)
-    if workers is not None and workers != per_block * blocks:
+        workers_per_block = max(
+            size for size in _divisors(envs // blocks) if size <= workers_per_block
+        )
+    if workers is not None and workers != workers_per_block * blocks:
         why = f"must be a multiple of async_factor {blocks}"
         why += "" if envs is None else f" that divides {envs} environments"
-        raise _misfit("vectorisation.workers", workers, per_block * blocks, why)
-    return per_block * blocks, blocks
+        raise _misfit("vectorisation.workers", workers, workers_per_block * blocks, why)
+    return workers_per_block * blocks, blocks
 
 
 def _require_batch(batch: int, agents: int, block_agents: int, horizon: int) -> None:
