@@ -19,7 +19,7 @@ from empo_core.components import (
     exits_of_components,
     require_loadable,
 )
-from empo_core.config import RunConfig, TrackerRef, installed
+from empo_core.config import RunConfig, TrackerRef, installed, suggested_name
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError, EmpoError, StorageError
 from empo_core.interrupts import Termination
@@ -63,6 +63,7 @@ from empo_core.runs.inputs import (
 )
 from empo_core.runs.launch import process_rank
 from empo_core.stages import stage
+from empo_core.suggestions import nearest
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
 from empo_core.world_content import difference, identity
@@ -124,6 +125,8 @@ def run(
         callbacks = [item for item in callbacks if not isinstance(item, str | Mapping)]
         keys |= {"callbacks": named} if named else {}
         config = {**keys, "algorithm": {"name": config, "params": params}}
+    elif isinstance(config, str) and (hint := _meant(config, registry)):
+        raise ConfigError(f"{config}: there is no such file. {hint}")
     elif params or isinstance(env, str):
         names = ", ".join([*params, *["env"] * isinstance(env, str)])
         raise ConfigError(f"{names}: goes with the name of an algorithm; write it into the config")
@@ -139,6 +142,17 @@ def run(
         callbacks=_checked(callbacks),
         lr_schedule=lr_schedule,
     ).result
+
+
+def _meant(name: str, registry: Registry) -> str | None:
+    """What a text that is no file was most likely meant to be; None if nothing is like it."""
+    if Path(name).exists():
+        return None
+    if name.partition("/")[0] in registry.names("world_model"):
+        return f"A world goes beside an algorithm: run(ALGORITHM, world_model={name!r})"
+    if algorithm := nearest(name, registry.names("algorithm")):
+        return f"Did you mean {algorithm!r}?"
+    return suggested_name(registry, "world_model", name)
 
 
 def _config_of(directory: Path, registry: Registry) -> RunConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,21 @@ def test_a_key_of_another_library_is_answered_with_ours(
 def test_a_slip_is_answered_with_what_to_write(tmp_path: Path, override: str, hint: str) -> None:
     text = "algorithm: {name: rollout, params: {total_steps: 1}}"
     assert hint in first_line(tmp_path, CONFIG if "theory" in override else text, override)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("multigrid/trivial", "world_model='multigrid/trivial'"),
+        ("free_the_human", "'multigrid/free_the_human'"),
+        ("rollot", "'rollout'"),
+    ],
+)
+def test_a_text_that_is_no_file_is_answered_with_what_to_write_in_python(
+    name: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(hint)):
+        run(name, total_steps=1)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,8 @@ def _with_lengths(content: bytes, shapes: Sequence[torch.Size]) -> bytes:
     for output, shape in zip(model.graph.output, shapes, strict=True):
         for axis, length in list(zip(output.type.tensor_type.shape.dim, shape, strict=True))[1:]:
             axis.dim_value = length
-    return model.SerializeToString()
+    lengthened: bytes = model.SerializeToString()
+    return lengthened
 
 
 def signature(path: Path) -> dict[str, dict[str, str]]:
