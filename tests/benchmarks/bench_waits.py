@@ -86,6 +86,9 @@ def cases(world: str, folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "empo worlds", empo("worlds")
     yield "empo check, main example", empo("check", example)
     yield "empo run, main example", empo("run", example, f"runs={runs}", "--quiet")
+    cpu_seconds(empo("run", example, f"runs={folder / 'example'}", "--quiet"))
+    (result,) = map(str, (folder / "example").iterdir())
+    yield "its picture in a notebook", ("-c", PICTURE, result)
     yield (
         "empo from-minigrid",
         empo("from-minigrid", "MiniGrid-DoorKey-5x5-v0", "-o", str(folder / "key.yaml")),
@@ -99,7 +102,6 @@ def cases(world: str, folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"empo explain{note}", empo("explain", first)
         yield f"empo inspect{note}", empo("inspect", first)
         yield f"empo compare of two{note}", empo("compare", first, second)
-    yield "first picture in a notebook", ("-c", PICTURE, first)
 
 
 def main() -> None:
@@ -118,6 +120,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for name in chosen:
                 seconds[name].append(cpu_seconds(rows[name]))
+                print(name, f"{seconds[name][-1]:.2f}", file=sys.stderr, flush=True)
                 (Path(folder) / "key.yaml").unlink(missing_ok=True)
     table = Table(title=f"{options.world}; medians of {options.rounds} rounds")
     for heading in ("what", "CPU s", "times the solve alone"):
