@@ -39,8 +39,8 @@ class ScaledFeatures:
     """Input of encoders.
 
     Attributes:
-        flat: All numbers of each state in a row: grid, globals, agents, objects, time.
-        sizes: Shapes of the first four for one state.
+        flat: All numbers of each state in a row: grid, globals and time, agents, objects.
+        sizes: Shapes of these four for one state.
     """
 
     flat: Float[Tensor, "state flat"]
@@ -48,13 +48,11 @@ class ScaledFeatures:
 
     @cached_property
     def parts(self) -> Features:
-        """The same numbers, part by part; time is behind the globals."""
-        lengths = [math.prod(size) for size in self.sizes]
-        *parts, time = torch.split(self.flat, [*lengths, self.flat.shape[1] - sum(lengths)], 1)
-        grid, numbers, agents, objects = (
-            part.view(part.shape[0], *size) for part, size in zip(parts, self.sizes, strict=True)
+        """The same numbers, part by part."""
+        parts = torch.split(self.flat, [math.prod(size) for size in self.sizes], 1)
+        return Features(
+            *(part.view(part.shape[0], *size) for part, size in zip(parts, self.sizes, strict=True))
         )
-        return Features(grid, torch.cat([numbers, time], 1), agents, objects)
 
 
 class FeatureScaler(nn.Module):
@@ -88,10 +86,11 @@ class FeatureScaler(nn.Module):
         )
         self._sizes = (
             (raw.channels, raw.height, raw.width),
-            (self.shape.globals - time,),
+            (self.shape.globals,),
             (raw.agents, self.shape.agent_features),
             (raw.objects, raw.object_features),
         )
+        self._time_at = raw.channels * raw.height * raw.width + self.shape.globals - time
         self.input_key = (self.shape, raw, self.is_row, self.horizon)
         self._dtype = spec.state_dtype
         # To look features up takes a tenth of the time of drawing and scaling them.
@@ -152,12 +151,13 @@ class FeatureScaler(nn.Module):
     def _timed(
         self, timeless: Float[Tensor, "state feature"], steps_left: Int[Tensor, " state"]
     ) -> ScaledFeatures:
-        """Scaled features, with the time behind them."""
+        """Scaled features, with the time behind the globals."""
         if self.horizon is None:
             return ScaledFeatures(timeless, self._sizes)
         steps = steps_left[:, None].to(timeless)
         time = (steps / self.horizon, (steps == self._exact_steps).to(timeless))
-        return ScaledFeatures(torch.cat([timeless, *time], 1), self._sizes)
+        before, behind = timeless[:, : self._time_at], timeless[:, self._time_at :]
+        return ScaledFeatures(torch.cat([before, *time, behind], 1), self._sizes)
 
     def _flat(
         self, states: Int[Tensor, "state word"], _: Int[Tensor, " state"]
