@@ -15,7 +15,7 @@ from empo_core.experiment import run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "latent_pendulum.yaml"
 SOLVED = -200.0
-"""Mean return of an episode of Pendulum-v1; a random policy gets about -1200."""
+"""Mean return of episodes of Pendulum-v1; a random policy gets about -1200."""
 DMC = {
     "cartpole-swingup": (12_500, 200.0),
     "ball_in_cup-catch": (12_500, 300.0),
@@ -27,24 +27,36 @@ DMC = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("loss", ["awr", "svg"])
-def test_a_pendulum_learns_to_stand(tmp_path: Path, loss: str, seed: int) -> None:
+def test_a_pendulum_learns_to_stand(tmp_path: Path, loss: str) -> None:
+    evaluations = [pendulum_evaluation(tmp_path, loss, seed) for seed in range(3)]
+    for actor in ("planner", "policy"):
+        found = [evaluation[actor]["Pendulum-v1"] for evaluation in evaluations]
+        means = np.array([each["mean_return"] for each in found])
+        # Returns of an agent that has learned are from -350 to 0, by where the pendulum begins.
+        half_widths = 2 * np.array([each["standard_error"] for each in found])
+        half_width = float(np.linalg.norm(half_widths)) / len(found)
+        assert means.mean() - half_width >= SOLVED, (actor, means, half_width)
+        assert (means + half_widths >= SOLVED).all(), (actor, means, half_widths)
+
+
+def pendulum_evaluation(runs: Path, loss: str, seed: int) -> dict[str, Any]:
+    """Twenty episodes of each actor after a run of the example, by actor and task."""
     config = load_config(
         EXAMPLE,
         overrides=[
             f"algorithm.params.policy_loss={loss}",
             f"seed={seed}",
-            f"runs={tmp_path}",
+            f"runs={runs}",
             "algorithm.params.reporting.videos=0",
             "algorithm.params.reporting.solved_at=null",
             "algorithm.params.reporting.evaluation_interval=0",
+            "algorithm.params.reporting.evaluation_episodes=20",
             "algorithm.params.reporting.evaluate=[planner,policy]",
         ],
     )
-    found = run(config).summary()["evaluation"]
-    for actor in ("planner", "policy"):
-        assert found[actor]["Pendulum-v1"]["mean_return"] >= SOLVED, actor
+    evaluation: dict[str, Any] = run(config).summary()["evaluation"]
+    return evaluation
 
 
 def dmc_returns(runs: Path, task: str, **params: Any) -> list[float]:

@@ -1,7 +1,8 @@
 """One update of the latent agent: world, imagine, targets, value, policy.
 
 The terms of the model's loss are those of Hansen et al. 2024, eq. 3; the values and policies learn
-from one-step returns of candidate actions, which are worked out once for both.
+from one-step returns of candidate actions, which are worked out once for both. ``Updater`` has the
+order of the steps; the equation of a policy loss is in its component, e.g. ``awr`` or ``svg``.
 
 **Shapes.** A batch has ``B`` sequences of ``T`` steps (axis ``time``) between ``T + 1`` moments.
 Wherever starts are meant, moments and sequences become one axis ``start``, in the order
