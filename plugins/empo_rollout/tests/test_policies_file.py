@@ -54,6 +54,17 @@ def test_bounds_of_observations_are_saved_and_those_elsewhere_may_differ(tmp_pat
     assert loaded.env_spec.observations.bounds == loaded.policy.observations.bounds == BOUNDS
 
 
+@pytest.mark.parametrize("lengths", [(4,), (5, 1), (2**60,), (7, -2), (5, 0)])
+def test_bounds_that_are_not_those_of_all_words_are_refused(
+    lengths: tuple[int, ...], tmp_path: Path, edit_model: Callable[..., None]
+) -> None:
+    saved(tmp_path / "policy")
+    bounds = [[length, 0.0, 1.0] for length in lengths]
+    edit_model(tmp_path / "policy", {"spec": {"observations": {"words": 5, "bounds": bounds}}})
+    with pytest.raises(StorageError, match=r"spec\.observations.*bounds"):
+        load_policy(tmp_path / "policy")
+
+
 @pytest.mark.parametrize(
     ("place", "params"),
     [
