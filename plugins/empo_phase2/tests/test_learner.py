@@ -374,6 +374,22 @@ def test_target_networks_are_asked_again_only_after_they_or_the_ids_of_states_ch
     assert seen == [0, 1, 1, 2, 2, 2, 2]  # Refreshed at the end of step 3.
 
 
+def test_a_run_that_breaks_off_while_states_get_new_ids_saves_no_answers_about_the_old_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner, memory, _ = lesson()
+
+    def renumber_and_fail(training_step: int) -> list[Experience]:
+        memory.renumberings += 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learner._collector, "collect", renumber_and_fail)
+    assert len(learner._cache)
+    with pytest.raises(KeyboardInterrupt):
+        learner.advance()
+    assert not len(learner._cache)
+
+
 @pytest.mark.parametrize(("is_table", "share"), [(False, 0.25), (True, 1.0)])
 def test_target_networks_go_a_share_of_the_way_and_tables_all_of_it(
     is_table: bool, share: float, monkeypatch: pytest.MonkeyPatch

@@ -343,17 +343,19 @@ class Learner(LoopLearner):
     def _collect(self) -> None:
         """Put what actors bring into the replay, and let explorers learn from it."""
         renumberings = self.replay.renumberings
-        experiences = self._collector.collect(self.steps)
-        for experience in experiences:
-            block = Block.from_arrays(experience.arrays)
-            self.replay.add(block, training_step=self.steps)
-            self.entered.add(block)
-            if self._comparison:
-                self._comparison.observe(block)
-            if self._explorers.learns:
-                self._exploration = self._explorers.learn(block)
-        if self.replay.renumberings != renumberings:
-            self._cache.clear()  # Its keys are ids of states.
+        try:
+            experiences = self._collector.collect(self.steps)
+            for experience in experiences:
+                block = Block.from_arrays(experience.arrays)
+                self.replay.add(block, training_step=self.steps)
+                self.entered.add(block)
+                if self._comparison:
+                    self._comparison.observe(block)
+                if self._explorers.learns:
+                    self._exploration = self._explorers.learn(block)
+        finally:  # A run that breaks off here is saved, too.
+            if self.replay.renumberings != renumberings:
+                self._cache.clear()  # Its keys are ids of states.
         if experiences:
             self.after_rollout()
 
