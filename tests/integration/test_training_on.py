@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from empo_core.experiment import Experiment
 from empo_core.protocols import Callback, Tracker, Training
 from empo_core.types import Histogram
 from empo_learning.evaluation import evaluate_run
+from empo_learning.saved_model import model_bytes, read_model
 
 PENDULUM = {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}
 ROLLOUT: dict[str, Any] = {
@@ -358,4 +361,28 @@ def test_networks_and_tables_that_do_not_fit_are_refused_with_what_differs(
     data["world_model"]["params"]["max_steps"] = max_steps
     experiment = Experiment(RunConfig.model_validate(data))
     with pytest.raises(ConfigError, match=rf"(?s){reason}"):
+        experiment.algorithm.check(build(experiment.config.world_model))
+
+
+@pytest.mark.parametrize("run", ["tables", "networks"])
+@pytest.mark.parametrize("change", ["one quantity", "another column", "not finite"])
+def test_saved_models_that_lack_or_spoil_what_a_run_begins_with_are_refused(
+    learned: dict[str, Path], tmp_path: Path, run: str, change: str
+) -> None:
+    source = Path(shutil.copytree(learned[run], tmp_path / "source"))
+    path = source / "results" / "model.safetensors"
+    saved = read_model(path, "phase2", NoneType)
+    state = dict(saved.state)
+    name = "v_h_e.values" if run == "tables" else "v_h_e.out.weight"
+    if change == "one quantity":  # As robots need it to act.
+        state = {key: value for key, value in state.items() if key.startswith("q_r.")}
+    elif change == "another column":
+        state[name] = state[name].repeat(1, 2)
+    else:
+        state[name] = torch.full_like(state[name], float("nan"))
+    body = {"learner": "phase2", "params": saved.params, "spec": None, "world": saved.world}
+    path.write_bytes(model_bytes(body, state))
+    algorithm = {"tables": PHASE2, "networks": PHASE2_MLP}[run]
+    experiment = Experiment(config(tmp_path, algorithm, initial=str(source)))
+    with pytest.raises(ConfigError, match=r"(?s)params\.initial: .*model\.safetensors: .*v_h_e"):
         experiment.algorithm.check(build(experiment.config.world_model))

@@ -19,7 +19,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from torch import Tensor, nn
 
-from empo_core.errors import EmpoError, StorageError
+from empo_core.errors import EmpoError, NonFiniteError, StorageError
 from empo_core.runs.atomic import Sealed, parse_json, refused, sealed, validated, write_file
 from empo_core.runs.files import open_regular, refuse_gone
 from empo_learning.finite import check_finite
@@ -115,7 +115,7 @@ def read_model(path: Path, learner: str, spec: type[Spec]) -> SavedModel[Spec]:
 
     Raises:
         StorageError: if the file is missing, damaged, foreign, of another version, or by another
-            algorithm.
+            algorithm; or a number is not finite.
     """
     with open_regular(path):
         pass
@@ -135,6 +135,10 @@ def read_model(path: Path, learner: str, spec: type[Spec]) -> SavedModel[Spec]:
             f"{path}: was learned by {header.body.get('learner')!r}, and not by {learner!r}"
         )
     body = validated(path, _Body[spec], header.body)  # type: ignore[valid-type]
+    try:
+        check_finite(tensors, "a weight")
+    except NonFiniteError as error:
+        raise StorageError(f"{path}: {error}") from error
     return SavedModel(body.params, body.spec, body.world, tensors)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -12,7 +13,7 @@ from empo_core.protocols import ValueNetwork, WorldModel
 from empo_core.types import Quantity
 from empo_core.world_content import difference
 from empo_learning.initial import WHERE, read_initial, require_equal_params, require_equal_sizes
-from empo_learning.saved_model import read_model
+from empo_learning.saved_model import read_model, rebuilding
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import identity_for
 
@@ -31,7 +32,7 @@ def load_initial(
 
     Raises:
         ConfigError: if the other model cannot be read; its networks are described otherwise or
-            have other sizes; or it has a table, and was learned in another world.
+            have other sizes, or are missing; or it has a table, and was learned in another world.
     """
     path = params.initial
     if path is None:
@@ -56,6 +57,11 @@ def load_initial(
         for quantity in networks
     }
     for quantity, network in networks.items():
+        if network.state_dict() and not states[quantity]:
+            raise ConfigError(
+                f"{WHERE}: {path}: has no weights of {quantity}; it was written by another version "
+                "of empo-phase2, or changed; begin with another run"
+            )
         if not network.is_table:
             ours, theirs = (
                 {f"{quantity}.{name}": tensor for name, tensor in state.items()}
@@ -63,6 +69,16 @@ def load_initial(
             )
             advice = "begin with a run in a world of the same agents, goals and features"
             require_equal_sizes(ours, theirs, path, advice)
-    for quantity, network in networks.items():
-        network.load_state_dict(states[quantity])
+    read_initial(lambda file: _load(networks, states, file), path)
     log.info("begins with the networks of another run")
+
+
+def _load(
+    networks: Mapping[Quantity, ValueNetwork],
+    states: Mapping[Quantity, Mapping[str, Any]],
+    path: Path,
+) -> None:
+    """Give all networks their states, which are those of a file."""
+    with rebuilding(path, "empo-phase2"):
+        for quantity, network in networks.items():
+            network.load_state_dict(states[quantity])
