@@ -106,6 +106,27 @@ def test_what_there_is_no_room_to_remember_is_worked_out_again(
         np.testing.assert_allclose(means.pi_r, policies.pi_r, rtol=1e-12)
 
 
+def test_room_to_remember_counts_numbers_and_not_states(
+    world: TableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = solve(world, PARAMS)
+    times = {
+        time: result.reachable(time)[result.alive(result.reachable(time), time)]
+        for time in (1, 2)
+    }
+    sizes = [
+        sum(part.size for part in result.mean_policies(time, states))
+        for time, states in times.items()
+    ]
+    assert min(sizes) > sum(map(len, times.values()))
+    for room, expected in ((sum(sizes), {1, 2}), (sum(sizes) - 1, {2})):
+        monkeypatch.setattr(solution, "REMEMBERED", room)
+        result = solve(world, PARAMS)
+        for time, states in times.items():
+            result.mean_policies(time, states)
+        assert set(result._means) == expected
+
+
 def test_any_order_of_states_is_fine(result: ExactResult) -> None:
     rows = result.reachable_states(1)
     backward = result.robot_policies(rows.flip(0), 1).flip(0)

@@ -41,8 +41,8 @@ AT_ONCE = 8192
 """States whose policies are worked out at the same time."""
 KEPT = 512
 """Single states whose policies are kept for the next episode that comes by."""
-REMEMBERED = 1_000_000
-"""States and times whose mean policies are kept, some 100 bytes each with few actions."""
+REMEMBERED = 12_000_000
+"""Numbers of mean policies that are kept, of 8 bytes each: a dozen for a state with few actions."""
 
 State = Int[Tensor, " word"] | Int[np.ndarray, " word"] | Sequence[int] | SupportsIndex
 
@@ -337,10 +337,10 @@ class Solution(SolvedWorld):
         if means is None:
             means = self._mean_policies(time, states)
             self._means.pop(time, None)
-            sizes = [len(numbers) for numbers, _ in self._means.values()]
-            while sizes and len(states) + sum(sizes) > REMEMBERED:
-                del self._means[next(iter(self._means))], sizes[0]
             self._means[time] = states, means
+            sizes = [sum(part.size for part in policies) for _, policies in self._means.values()]
+            while len(sizes) > 1 and sum(sizes) > REMEMBERED:  # The newest are kept anyway.
+                del self._means[next(iter(self._means))], sizes[0]
         return means
 
     def _remembered(self, time: int, states: Int64[np.ndarray, " state"]) -> MeanPolicies | None:
