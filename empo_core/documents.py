@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from empo_core.config import RunConfig, WorldModelRef, installed, library_file, suggested_name
 from empo_core.errors import ConfigError, EmpoError
+from empo_core.suggestions import CONFIG_SUFFIXES
 from empo_core.trees import JsonData
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def document_at(path: Path, overrides: Sequence[str], world_model: str | None = 
 def _meant(path: Path) -> str | None:
     """What a path that leads nowhere was most likely meant to be; None if nothing is like it."""
     name = str(path)
-    if path.exists():
+    if path.exists() or path.suffix in CONFIG_SUFFIXES:
         return None
     if len(path.parts) > 1 and path.parts[0] in installed().names("environment"):
         return (

@@ -63,7 +63,7 @@ from empo_core.runs.inputs import (
 )
 from empo_core.runs.launch import process_rank
 from empo_core.stages import stage
-from empo_core.suggestions import nearest
+from empo_core.suggestions import CONFIG_SUFFIXES, nearest
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
 from empo_core.world_content import difference, identity
@@ -146,7 +146,7 @@ def run(
 
 def _meant(name: str, registry: Registry) -> str | None:
     """What a text that is no file was most likely meant to be; None if nothing is like it."""
-    if Path(name).exists():
+    if Path(name).exists() or Path(name).suffix in CONFIG_SUFFIXES:
         return None
     if name.partition("/")[0] in registry.names("world_model"):
         return f"A world goes beside an algorithm: run(ALGORITHM, world_model={name!r})"

@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 
+CONFIG_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+"""Of names that are meant as files, and not as components."""
 _MAX_SEARCHES = 10
 _MISSPELT, _BEGIN = 0.9, 3
 """Likeness of a word with a slip; less like it is the name of which a word is the begin, if it has

@@ -106,6 +106,17 @@ def test_a_text_that_is_no_file_is_answered_with_what_to_write_in_python(
         run(name, total_steps=1)
 
 
+@pytest.mark.parametrize("name", ["multigrid/mine.yaml", "world/mine.yaml"])
+def test_a_missing_file_in_a_folder_is_not_taken_for_a_component(name: str) -> None:
+    for message in (
+        str(pytest.raises(ConfigError, run, name).value),
+        CliRunner().invoke(app, ["run", name]).stderr,
+    ):
+        assert "mine.yaml" in message
+        assert "world_model=" not in message
+        assert "algorithm.params.environment" not in message
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
