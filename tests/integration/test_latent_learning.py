@@ -31,11 +31,11 @@ DMC = {
 def test_a_pendulum_learns_to_stand(tmp_path: Path, loss: str) -> None:
     evaluations = [pendulum_evaluation(tmp_path, loss, seed) for seed in range(3)]
     for actor in ("planner", "policy"):
-        found = [evaluation[actor]["Pendulum-v1"] for evaluation in evaluations]
-        means = np.array([each["mean_return"] for each in found])
+        rows = [evaluation[actor]["Pendulum-v1"] for evaluation in evaluations]
+        means = np.array([row["mean_return"] for row in rows])
         # Returns of an agent that has learned are from -350 to 0, by where the pendulum begins.
-        half_widths = 2 * np.array([each["standard_error"] for each in found])
-        half_width = float(np.linalg.norm(half_widths)) / len(found)
+        half_widths = 2 * np.array([row["standard_error"] for row in rows])
+        half_width = float(np.linalg.norm(half_widths)) / len(rows)
         assert means.mean() - half_width >= SOLVED, (actor, means, half_width)
         assert (means + half_widths >= SOLVED).all(), (actor, means, half_widths)
 

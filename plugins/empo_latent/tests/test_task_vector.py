@@ -116,7 +116,10 @@ def played(vector: TaskVector, number: int, seed: int = 0) -> list[TimeStep]:
 
 def assert_same(left: list[TimeStep], other: list[TimeStep]) -> None:
     for first, second in zip(left, other, strict=True):
-        for name in ("observation", "reward", "truncated", "terminated", "last_observation"):
+        for name in (
+            "observation", "reward", "terminated", "truncated", "starts", "success",
+            "last_observation",
+        ):  # fmt: skip
             a, b = getattr(first, name), getattr(second, name)
             assert a.dtype == b.dtype
             assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
