@@ -131,7 +131,7 @@ class OptimiserParams(Optimiser):
         "go all of it.",
     )  # fmt: skip
     on_nan: Literal["stop", "skip"] = Field(
-        "stop", description="Reaction to an input, target, loss or gradient that is not finite."
+        "stop", description="Reaction to a value, target, loss or gradient that is not finite."
     )
 
 
