@@ -108,10 +108,9 @@ def test_a_text_that_is_no_file_is_answered_with_what_to_write_in_python(
 
 @pytest.mark.parametrize("name", ["multigrid/mine.yaml", "world/mine.yaml"])
 def test_a_missing_file_in_a_folder_is_not_taken_for_a_component(name: str) -> None:
-    for message in (
-        str(pytest.raises(ConfigError, run, name).value),
-        CliRunner().invoke(app, ["run", name]).stderr,
-    ):
+    with pytest.raises(ConfigError) as caught:
+        run(name)
+    for message in (str(caught.value), CliRunner().invoke(app, ["run", name]).stderr):
         assert "mine.yaml" in message
         assert "world_model=" not in message
         assert "algorithm.params.environment" not in message

@@ -111,8 +111,7 @@ def test_room_to_remember_counts_numbers_and_not_states(
 ) -> None:
     result = solve(world, PARAMS)
     times = {
-        time: result.reachable(time)[result.alive(result.reachable(time), time)]
-        for time in (1, 2)
+        time: result.reachable(time)[result.alive(result.reachable(time), time)] for time in (1, 2)
     }
     sizes = [
         sum(part.size for part in result.mean_policies(time, states))
