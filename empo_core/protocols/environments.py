@@ -74,6 +74,9 @@ class ObservationSpec:
         bounds: Least and greatest value of the words, as their space declares them: how many
             words, and the two, for each run of words that have the same. Empty: not known, or
             infinite. Formats that differ in nothing else are equal.
+
+    Raises:
+        ValueError: if the bounds are not those of all words.
     """
 
     words: int
@@ -81,6 +84,11 @@ class ObservationSpec:
     grid: tuple[int, int, int] | None = None
     scale: float = 255.0
     bounds: tuple[tuple[int, float, float], ...] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        lengths = [length for length, _, _ in self.bounds]
+        if lengths and (min(lengths) < 1 or sum(lengths) != self.words):
+            raise ValueError(f"bounds are those of {sum(lengths)} words, and there are {self.words}")
 
 
 @dataclass(frozen=True, slots=True)

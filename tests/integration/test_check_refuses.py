@@ -143,9 +143,9 @@ def test_components_that_cannot_do_their_work_are_refused(
 def test_a_mistake_in_a_constructor_is_located_in_the_config_and_in_the_code(
     plugin: Path, tmp_path: Path
 ) -> None:
-    for told in refusals(tmp_path, ROLLOUT, ("algorithm.params.policy.network=bare",)):
-        assert "command line: algorithm.params.policy.network: " in told
-        assert "sch_parts.py:38)" in told
+    for message in refusals(tmp_path, ROLLOUT, ("algorithm.params.policy.network=bare",)):
+        assert "command line: algorithm.params.policy.network: " in message
+        assert "sch_parts.py:38)" in message
 
 
 def test_goals_of_coalitions_must_exist(tmp_path: Path) -> None:

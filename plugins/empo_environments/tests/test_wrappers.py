@@ -31,6 +31,7 @@ from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.gymnasium_vector import GymnasiumVectorEnv
 from empo_environments.params import GymnasiumParams, GymnasiumVectorParams, WrapperParams
 from empo_environments.serial import SerialVectorEnv
+from empo_environments.trial import play_trial
 from empo_testing.environment import EnvironmentTests, snapshot
 
 
@@ -98,6 +99,26 @@ def test_pictures_are_stacked_by_channels() -> None:
     vector = environment.vector(2, VectorLayout())
     vector.start(0)
     assert steps(vector, 2)[2].observation[0].tolist() == [1] * 20 + [2] * 20
+
+
+def test_stacked_frames_have_the_bounds_of_their_space() -> None:
+    class Both(Clock):
+        observation_space = spaces.Dict(
+            picture=spaces.Box(0, 255, (8, 8), np.uint8), time=spaces.Box(0, 9, (1,), np.float32)
+        )
+
+        def reset(self, **kwargs: Any) -> Any:
+            seen, info = super().reset(**kwargs)
+            return {"picture": np.full((8, 8), 255, np.uint8), "time": seen}, info
+
+        def step(self, action: Any) -> Any:
+            seen, *rest = super().step(action)
+            return {"picture": np.zeros((8, 8), np.uint8), "time": seen}, *rest
+
+    environment = GymnasiumBacked("both", lambda rendering: Both(), WrapperParams(frame_stack=3))
+    assert environment.spec().observations.words == 3 * 65
+    # The clock shows 10 in step 10, behind the pictures, where the newest frame is the last word.
+    assert "in step 10: entry 194 is 10 (from 0 to 9)" in play_trial(environment)
 
 
 def test_episodes_are_cut_off_after_so_many_steps() -> None:

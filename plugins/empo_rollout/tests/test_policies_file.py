@@ -50,8 +50,19 @@ def saved(path: Path, place: EnvSpec = ROWS, **params: Any) -> Networks:
 def test_bounds_of_observations_are_saved_and_those_elsewhere_may_differ(tmp_path: Path) -> None:
     saved(tmp_path / "policy")
     elsewhere = replace(ROWS, observations=ObservationSpec(5, bounds=((5, 0.0, 9.0),)))
-    found = load_policy(tmp_path / "policy", elsewhere)
-    assert found.env_spec.observations.bounds == found.policy.observations.bounds == BOUNDS
+    loaded = load_policy(tmp_path / "policy", elsewhere)
+    assert loaded.env_spec.observations.bounds == loaded.policy.observations.bounds == BOUNDS
+
+
+@pytest.mark.parametrize("lengths", [(4,), (5, 1), (2**60,), (7, -2), (5, 0)])
+def test_bounds_that_are_not_those_of_all_words_are_refused(
+    lengths: tuple[int, ...], tmp_path: Path, edit_model: Callable[..., None]
+) -> None:
+    saved(tmp_path / "policy")
+    bounds = [[length, 0.0, 1.0] for length in lengths]
+    edit_model(tmp_path / "policy", {"spec": {"observations": {"words": 5, "bounds": bounds}}})
+    with pytest.raises(StorageError, match=r"spec\.observations.*bounds"):
+        load_policy(tmp_path / "policy")
 
 
 @pytest.mark.parametrize(
@@ -116,12 +127,20 @@ def test_another_policy_takes_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("params", "place", "message"),
     [
-        ({}, EnvSpec(ObservationSpec(6), ROWS.actions, ("one",), 4), "observations were"),
-        ({}, EnvSpec(ROWS.observations, ActionSpec((2, 3)), ("one",), 4), "actions were"),
+        (
+            {},
+            EnvSpec(ObservationSpec(6), ROWS.actions, ("one",), 4),
+            "observations have words 5, and here they have words 6;",
+        ),
+        (
+            {},
+            EnvSpec(ROWS.observations, ActionSpec((2, 3)), ("one",), 4),
+            r"actions have choices \(3, 2\), .* choices \(2, 3\);",
+        ),
         (
             {"agents": "separate"},
             EnvSpec(ROWS.observations, ROWS.actions, ("other",), 4),
-            r"agents .*\('one',\).*\('other',\)",
+            "agents have the names one, .* other;",
         ),
     ],
 )

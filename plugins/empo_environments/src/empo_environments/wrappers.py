@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -153,7 +154,12 @@ class StackFrames(EnvWrapper):
         self._pixels = 0 if grid is None else grid[0] * grid[1] * grid[2]
         if grid is not None:
             grid = (grid[0] * frames, grid[1], grid[2])
-        self.observations = replace(inner, words=inner.words * frames, grid=grid)
+        self.observations = replace(
+            inner,
+            words=inner.words * frames,
+            grid=grid,
+            bounds=_stacked(inner.bounds, self._pixels, frames),
+        )
         shape = (frames, len(env.agents), inner.words)
         self._frames = np.zeros(shape, inner.dtype)
 
@@ -212,6 +218,21 @@ class StackFrames(EnvWrapper):
         pictures, others = rows[:, :, : self._pixels], rows[:, :, self._pixels :]
         agents = len(rows)
         return np.concatenate([pictures.reshape(agents, -1), others.reshape(agents, -1)], axis=1)
+
+
+def _stacked(
+    bounds: Sequence[tuple[int, float, float]], pixels: int, frames: int
+) -> tuple[tuple[int, float, float], ...]:
+    """``ObservationSpec.bounds`` of frames in the order of ``StackFrames``: pictures come first."""
+    pictures, others, left = [], [], pixels
+    for words, low, high in bounds:
+        of_picture = min(words, left)
+        left -= of_picture
+        if of_picture:
+            pictures.append((of_picture, low, high))
+        if words > of_picture:
+            others.append((words - of_picture, low, high))
+    return (*pictures * frames, *others * frames)
 
 
 class LimitSteps(EnvWrapper):

@@ -106,7 +106,7 @@ def _but(spec: Any, other: Any) -> str:
     """In what a spec differs from another, e.g. ``words 4, grid None``."""
     if not is_dataclass(spec):
         return f"the names {', '.join(spec)}"
-    values = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    values = {field.name: getattr(spec, field.name) for field in fields(spec) if field.compare}
     return ", ".join(
         f"{key} {value}" for key, value in values.items() if value != getattr(other, key)
     )
