@@ -85,7 +85,7 @@ class KernelStage:
         if task == LOADING and (self._task == COMPILING or task in self._known_stages):
             return
         if task not in self._known_stages and compiles:
-            log.info("compiling kernels, once on a machine; 'empo warmup' compiles all of them")
+            log.info("compiling kernels; only the first use on a machine takes a minute")
         if task != self._task:
             self.end()
             self._task, self._begun = task, 0

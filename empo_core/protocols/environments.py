@@ -86,12 +86,15 @@ class ObservationSpec:
     bounds: tuple[tuple[int, float, float], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
+        """Refuse bounds of another number of words.
+
+        Raises:
+            ValueError: if ``bounds`` are not those of ``words`` words.
+        """
         lengths = [length for length, _, _ in self.bounds]
         if lengths and (min(lengths) < 1 or sum(lengths) != self.words):
-            raise ValueError(
-                f"bounds are those of {sum(lengths)} words, and there are {self.words}"
-            )
+            words = sum(lengths)
+            raise ValueError(f"bounds are those of {words} words, and there are {self.words}")
 
 
 @dataclass(frozen=True, slots=True)

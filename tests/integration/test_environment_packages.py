@@ -13,7 +13,7 @@ import pytest
 
 from empo_environments.registries import FAMILIES, PACKAGES, PETTINGZOO, package_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environments.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environments" / "other_packages.md"
 IDS = {
     "flappy_bird_gymnasium": "FlappyBird-v0",
     "gym_aloha": "gym_aloha/AlohaInsertion-v0 gym_aloha/AlohaTransferCube-v0",

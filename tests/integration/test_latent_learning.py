@@ -12,6 +12,7 @@ import pytest
 from empo_core.config import RunConfig
 from empo_core.config.files import load_config
 from empo_core.experiment import run
+from empo_learning.result import EpisodicResult
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "latent_pendulum.yaml"
 SOLVED = -200.0
@@ -31,11 +32,11 @@ DMC = {
 def test_a_pendulum_learns_to_stand(tmp_path: Path, loss: str) -> None:
     evaluations = [pendulum_evaluation(tmp_path, loss, seed) for seed in range(3)]
     for actor in ("planner", "policy"):
-        rows = [evaluation[actor]["Pendulum-v1"] for evaluation in evaluations]
-        means = np.array([row["mean_return"] for row in rows])
+        returns = [evaluation[actor]["Pendulum-v1"] for evaluation in evaluations]
+        means = np.array([of_seed["mean_return"] for of_seed in returns])
         # Returns of an agent that has learned are from -350 to 0, by where the pendulum begins.
-        half_widths = 2 * np.array([row["standard_error"] for row in rows])
-        half_width = float(np.linalg.norm(half_widths)) / len(rows)
+        half_widths = 2 * np.array([of_seed["standard_error"] for of_seed in returns])
+        half_width = float(np.linalg.norm(half_widths)) / len(returns)
         assert means.mean() - half_width >= SOLVED, (actor, means, half_width)
         assert (means + half_widths >= SOLVED).all(), (actor, means, half_widths)
 
@@ -70,7 +71,9 @@ def dmc_returns(runs: Path, task: str, **params: Any) -> list[float]:
     }
     algorithm = {"name": "latent", "params": chosen}
     config = RunConfig.model_validate({"algorithm": algorithm, "trackers": [], "runs": str(runs)})
-    return [row.return_mean for row in run(config).curve()]  # type: ignore[attr-defined]
+    result = run(config)
+    assert isinstance(result, EpisodicResult)
+    return [row.returns.mean_return for row in result.evaluations]
 
 
 @pytest.mark.slow
