@@ -156,18 +156,17 @@ def main() -> None:
             network, f"{alone:.2f}", f"{aim:g}", f"{together:.2f}", f"{counting.count}",
             f"{floor_ms(counting.count):.2f}",
         )  # fmt: skip
-        timers = Timers(clock=time.process_time)
-        learner, collector = prepared(network, timers)
+        learner, collector = prepared(network, Timers(clock=time.process_time))
         measured = chunks_ms(train_of(learner))
         collector.stop()
-        stages.append((network, timers, measured, targets))
+        stages.append((network, learner.profile(), measured, targets))
     console.print(table)
-    for network, timers, measured, targets in stages:
+    for network, profile, measured, targets in stages:
         stages_table = Table(title=f"{network}: stages of the targets, CPU time")
         stages_table.add_column("stage")
-        stages_table.add_column("% of a step", justify="right")
-        for name, share in timers.shares().items():
-            stages_table.add_row(name, f"{share:.1f}")
+        stages_table.add_column("CPU ms", justify="right")
+        for name, milliseconds in profile.items():
+            stages_table.add_row(name, f"{milliseconds:.2f}")
         stages_table.caption = (
             f"a step: {measured:.3f} ms; {targets.items:,} successors, {targets.distinct:,} "
             "distinct situations"
