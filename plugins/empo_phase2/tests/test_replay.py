@@ -289,7 +289,8 @@ def test_policies_that_are_not_recorded_may_have_any_length() -> None:
 def test_a_probability_that_is_not_finite_is_named(name: str, subject: str, bad: float) -> None:
     block = walk(0)
     right = getattr(block.transitions, name)
-    wrong = torch.full((1, 1, 1)[: right.ndim], bad, dtype=right.dtype)
+    size = right.shape if right.numel() else (1,) * right.ndim
+    wrong = torch.full(size, bad, dtype=right.dtype)
     transitions = replace(block.transitions, **{name: wrong})
     with pytest.raises(NonFiniteError, match=subject):
         Replay(10, SHAPE).add(replace(block, transitions=transitions), training_step=0)
