@@ -40,20 +40,6 @@ class EpisodeObserver(Protocol):
         """Take in one step of some agents."""
 
 
-class ActingPolicy(Protocol):
-    """Takes steps as ``Networks`` does."""
-
-    def step(
-        self,
-        observation: Shaped[Tensor, "agent word"],
-        memory: Float[Tensor, "agent unit"],
-        starts: Bool[Tensor, " agent"],
-        agent: Int[Tensor, " agent"],
-        mask: Bool[Tensor, "agent option"] | None = None,
-    ) -> PolicyStep:
-        """Distribution, value and next memory."""
-
-
 class Decision(NamedTuple):
     """What the agents of a block do, and what the policy says of it."""
 
@@ -85,7 +71,7 @@ class RolloutCollector:
         device: torch.device,
         carry_memory: bool,
         normaliser: Normaliser | None = None,
-        acting: ActingPolicy | None = None,
+        acting: Networks | DensePolicy | None = None,
     ) -> None:
         """Put the parts together; ``acting`` computes the steps of ``policy``, None: itself."""
         env_spec = vector.spec
@@ -230,7 +216,6 @@ def build_collector(
     Raises:
         ConfigError: if observations cannot be normalised.
     """
-    is_closed_form = params.update.gradient == "closed-form"
     buffer = SegmentBuffer(
         vector.spec,
         plan,
@@ -249,7 +234,7 @@ def build_collector(
         device=device,
         carry_memory=params.experience.carry_memory,
         normaliser=build_normaliser(params, vector.spec),
-        acting=DensePolicy(policy) if is_closed_form else None,
+        acting=DensePolicy(policy) if params.update.gradient == "closed-form" else None,
     )
 
 
@@ -268,7 +253,7 @@ def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | N
 
 
 def policy_step(
-    policy: ActingPolicy,
+    policy: Networks | DensePolicy,
     time_step: TimeStep,
     memory: Float[Tensor, "agent unit"],
     agent: Int[Tensor, " agent"],
