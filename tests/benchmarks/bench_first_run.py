@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from paired import children_s
 from rich.console import Console
 from rich.table import Table
 
@@ -33,7 +33,7 @@ TASKS = {"first run": RUN, "later run": RUN, COPIED: RUN, "import torch": ("-c",
 def cpu_seconds(arguments: Sequence[str], folder: Path, cpu: str | None) -> float:
     """Processor time of Python in a process of its own, with its kernels in ``folder``."""
     chosen = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": ""} if cpu else {}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = children_s()
     subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -41,8 +41,7 @@ def cpu_seconds(arguments: Sequence[str], folder: Path, cpu: str | None) -> floa
         capture_output=True,
         check=True,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return children_s() - began
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
+from paired import children_s
 from rich.console import Console
 from rich.table import Table
 
@@ -48,21 +48,20 @@ print(time.process_time() - begin)
 
 def cpu_seconds(arguments: tuple[str, ...]) -> float:
     """Processor time of Python in a process of its own; what it prints, where that is a number."""
-    process = psutil.Popen(
+    began = children_s()
+    process = subprocess.run(
         [sys.executable, *arguments],
         env=os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        check=False,
     )
-    output, errors = process.stdout.read(), process.stderr.read()
-    _, status, used = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"{arguments} failed: {errors or output}")
-    if arguments[0] == "-c" and output:
-        return float(output)
-    return used.ru_utime + used.ru_stime
+    if process.returncode:
+        raise RuntimeError(f"{arguments} failed: {process.stderr or process.stdout}")
+    if arguments[0] == "-c" and process.stdout:
+        return float(process.stdout)
+    return children_s() - began
 
 
 def empo(*arguments: str) -> tuple[str, ...]:

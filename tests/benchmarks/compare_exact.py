@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from paired import children_s
 from rich.console import Console
 from rich.table import Table
 
@@ -121,13 +121,12 @@ def run_seconds(python: str, cache: str) -> float:
     """Processor time of ``empo run`` of the main example, with compiled code kept in a folder."""
     with tempfile.TemporaryDirectory() as runs:
         command = [str(Path(python).with_name("empo")), "run", str(EXAMPLE), "--quiet"]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = children_s()
         subprocess.run(
             [*command, f"runs={runs}"], check=True, capture_output=True,
             env=os.environ | {"NUMBA_CACHE_DIR": cache},
         )  # fmt: skip
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return children_s() - began
 
 
 def main() -> None:

@@ -62,8 +62,8 @@ def figures(text: str) -> Iterator[tuple[Figure, float]]:
 
 def run(python: Path, script: Path, arguments: list[str]) -> dict[Figure, float]:
     """The figures of one run of a script, and its processor time."""
-    began = _children_s()
-    return {**dict(figures(output(python, script, arguments))), CPU: _children_s() - began}
+    began = children_s()
+    return {**dict(figures(output(python, script, arguments))), CPU: children_s() - began}
 
 
 def output(python: Path, script: Path, arguments: list[str]) -> str:
@@ -78,7 +78,8 @@ def output(python: Path, script: Path, arguments: list[str]) -> str:
     ).stdout
 
 
-def _children_s() -> float:
+def children_s() -> float:
+    """Processor time of all processes that this one has waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
