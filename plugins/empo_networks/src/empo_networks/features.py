@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -39,20 +40,46 @@ class ScaledFeatures:
     """Input of encoders.
 
     Attributes:
-        flat: All numbers of each state in a row: grid, globals and time, agents, objects.
-        sizes: Shapes of these four for one state.
+        parts: The numbers of each state: grid, globals and time, agents, objects.
     """
 
-    flat: Float[Tensor, "state flat"]
-    sizes: tuple[tuple[int, ...], ...]
+    parts: Features
 
     @cached_property
-    def parts(self) -> Features:
-        """The same numbers, part by part."""
-        parts = torch.split(self.flat, [math.prod(size) for size in self.sizes], 1)
-        return Features(
-            *(part.view(part.shape[0], *size) for part, size in zip(parts, self.sizes, strict=True))
-        )
+    def flat(self) -> Float[Tensor, "state flat"]:
+        """All of them in a row."""
+        return self.parts.flat()
+
+    @cached_property
+    def nonzero(self) -> NonzeroColumns:
+        """The columns of ``flat``, which is not made for it, in which some number is not 0."""
+        values, columns, before = [], [], 0
+        for whole in (self.parts.grid, self.parts.globals, self.parts.agents, self.parts.objects):
+            part = whole.flatten(1)
+            chosen = nonzero_columns(part)
+            values.append(part.index_select(1, chosen))
+            columns.append(chosen + before)
+            before += part.shape[1]
+        return NonzeroColumns(torch.cat(values, 1), torch.cat(columns))
+
+
+@dataclass(frozen=True)
+class NonzeroColumns:
+    """Columns of features in which some number is not 0.
+
+    Attributes:
+        values: These columns.
+        columns: Their positions, in rising order.
+    """
+
+    values: Float[Tensor, "state nonzero"]
+    columns: Int[Tensor, " nonzero"]
+
+
+def nonzero_columns(x: Float[Tensor, "batch column ..."]) -> Int[Tensor, " nonzero"]:
+    """Positions along the second axis at which some number is not 0, on a CPU."""
+    others = (0, *range(2, x.ndim))
+    return torch.from_numpy(np.flatnonzero(x.detach().numpy().any(others)))
 
 
 class FeatureScaler(nn.Module):
@@ -84,18 +111,21 @@ class FeatureScaler(nn.Module):
             globals=raw.globals * (1 + 2 * DIGIT if self.is_row else 1) + time,
             agent_features=raw.agent_features * (1 + self._side),
         )
-        self._sizes = (
+        self._timeless_sizes = (
             (raw.channels, raw.height, raw.width),
-            (self.shape.globals,),
+            (self.shape.globals - time,),
             (raw.agents, self.shape.agent_features),
             (raw.objects, raw.object_features),
         )
-        self._time_at = raw.channels * raw.height * raw.width + self.shape.globals - time
         self.input_key = (self.shape, raw, self.is_row, self.horizon)
         self._dtype = spec.state_dtype
         # To look features up takes a tenth of the time of drawing and scaling them.
         self._cache = StateCache(
-            self._flat, spec.state_words, dtype=spec.state_dtype, timeless=True, max_bytes=MOST
+            lambda states, _: self._of(states).flat(),
+            spec.state_words,
+            dtype=spec.state_dtype,
+            timeless=True,
+            max_bytes=MOST,
         )
 
     @property
@@ -123,15 +153,30 @@ class FeatureScaler(nn.Module):
         if isinstance(features, ScaledFeatures):
             return features
         is_usual = states.is_cpu and states.dtype == self._dtype
-        timeless = self._cache if len(states) and is_usual else self._flat
-        features = self._timed(timeless(states, query.steps_left), query.steps_left)
+        if len(states) and is_usual and self._cache.is_caching:
+            timeless = self._split(self._cache(states, query.steps_left))
+        else:
+            timeless = self._of(states)
+        features = self._timed(timeless, query.steps_left)
         memo[key] = features
         return features
 
     @torch.no_grad()
     def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> ScaledFeatures:
         """Scaled features from those that a featurizer read."""
-        return self._timed(self._timeless(features).flat(), steps_left)
+        return self._timed(self._timeless(features), steps_left)
+
+    def _of(self, states: Int[Tensor, "state word"]) -> Features:
+        """Scaled features of states, but for the time."""
+        return self._timeless(self.featurizer(states))
+
+    def _split(self, flat: Float[Tensor, "state flat"]) -> Features:
+        """Features from all their numbers in a row, in the same memory."""
+        sizes = self._timeless_sizes
+        parts = torch.split(flat, [math.prod(size) for size in sizes], 1)
+        return Features(
+            *(part.view(len(flat), *size) for part, size in zip(parts, sizes, strict=True))
+        )
 
     def _timeless(self, features: Features) -> Features:
         """Scaled features, but for the time."""
@@ -148,21 +193,13 @@ class FeatureScaler(nn.Module):
         scaled = torch.cat(numbers, 1) if numbers else features.globals
         return Features(features.grid, scaled, agents, symlog(features.objects))
 
-    def _timed(
-        self, timeless: Float[Tensor, "state feature"], steps_left: Int[Tensor, " state"]
-    ) -> ScaledFeatures:
+    def _timed(self, timeless: Features, steps_left: Int[Tensor, " state"]) -> ScaledFeatures:
         """Scaled features, with the time behind the globals."""
         if self.horizon is None:
-            return ScaledFeatures(timeless, self._sizes)
-        steps = steps_left[:, None].to(timeless)
-        time = (steps / self.horizon, (steps == self._exact_steps).to(timeless))
-        before, behind = timeless[:, : self._time_at], timeless[:, self._time_at :]
-        return ScaledFeatures(torch.cat([before, *time, behind], 1), self._sizes)
-
-    def _flat(
-        self, states: Int[Tensor, "state word"], _: Int[Tensor, " state"]
-    ) -> Float[Tensor, "state flat"]:
-        return self._timeless(self.featurizer(states)).flat()
+            return ScaledFeatures(timeless)
+        steps = steps_left[:, None].to(timeless.globals)
+        time = (steps / self.horizon, (steps == self._exact_steps).to(steps))
+        return ScaledFeatures(replace(timeless, globals=torch.cat([timeless.globals, *time], 1)))
 
 
 def goal_numbers(spec: WorldSpec) -> Float[Tensor, "goal feature"]:
