@@ -7,7 +7,8 @@ thread, and the clock for two against one, beside two programs that share nothin
 two humans have 11 goals each, which the sweep pads to 24 columns.
 
 A second table says what the kernels of both phases take by themselves, over all states, and over
-200 of them again and again, whose rows of values then stay in the cache.
+200 of them again and again, whose rows of values then stay in the cache. A third one says how many
+of a state's joint actions lead to different states: each reads a row of values.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 
 import numpy as np
 from bench_graph import control
+from jaxtyping import Int32
 from rich.console import Console
 from rich.table import Table
 
@@ -27,14 +29,18 @@ from empo_core.protocols import Tracker, WorldModel
 from empo_exact.assumptions import Assumptions
 from empo_exact.game import Block, make_scratch
 from empo_exact.graph import build_graph
+from empo_exact.humans import phase1
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.problem import pose
 from empo_exact.result import ExactResult
+from empo_exact.robots import phase2
 from empo_exact.solve import solve
-from empo_exact.sweep import Workspace, empty_policies, room, sweep_block
+from empo_exact.sweep import Workspace, empty_policies, room
 
 WORLD = "asymmetric_freeing_simple"
+SHARED = {WORLD: 20, "asymmetric_freeing": 16, "corridor_control": 20, "free_the_human": None}
+"""Worlds whose successors are counted, and their steps."""
 
 
 class SweepClock(Tracker):
@@ -85,17 +91,53 @@ def kernels_table(world: WorldModel, turns: int) -> Table:
         Payoffs.of(problem, later._replace(v_r=-later.v_r)),
         room(problem, len(later.v_r)),
     )
+    humans, theory = problem.humans_at(5), problem.theory_at(5)
+    by_v_m, by_v_e = after.read_by(0)
     order = np.arange(graph.num_expanded, dtype=np.int32)
     table = Table("states", "phase 1", "phase 2", title="Kernels, ns per transition, medians")
-    for count, repeats in ((len(order), 1), (200, len(order) // 200)):
-        starts = [*range(0, count, problem.block)] * repeats
-        blocks = [Block(order, first, min(first + problem.block, count)) for first in starts]
+    few = np.tile(order[:200], len(order) // 200)
+    for name, states in ((f"all {len(order):,}", order), ("200 of them, again and again", few)):
         spent = []
         for _ in range(turns):
-            found = [sweep_block(problem, each, after, out, space, 5)[:2] for each in blocks]
-            spent.append(np.sum(found, axis=0))
-        each = np.median(spent, axis=0) / (int(graph.bounds[count]) * repeats) * 1e9
-        table.add_row(f"{count:,}", *(f"{ns:.1f}" for ns in each))
+            seconds = np.zeros(2)
+            for first in range(0, len(states), problem.block):
+                block = Block(states, first, min(first + problem.block, len(states)))
+                begin = time.thread_time()
+                phase1(problem.game, humans, block, by_v_m, space.scratch, out, space.policies)
+                middle = time.thread_time()
+                phase2(
+                    problem.game, theory, block, by_v_e, after.v_r, space.scratch, out,
+                    space.policies,
+                )  # fmt: skip
+                seconds += middle - begin, time.thread_time() - middle
+            spent.append(seconds)
+        each = np.median(spent, axis=0) / np.diff(graph.bounds)[states].sum() * 1e9
+        table.add_row(name, *(f"{ns:.1f}" for ns in each))
+    return table
+
+
+def distinct(successors: Int32[np.ndarray, "... action"]) -> float:
+    """The share of different states among the successors along the last axis."""
+    ordered = np.sort(successors, axis=-1)
+    different = 1 + (np.diff(ordered, axis=-1) != 0).sum(-1)
+    return float(different.mean() / successors.shape[-1])
+
+
+def successors_table() -> Table:
+    """How many joint actions of a state lead to different states."""
+    columns = ("world", "of all", "of the robot's, for a profile of humans")
+    table = Table(*columns, title="Different successors, % of joint actions")
+    for name, steps in SHARED.items():
+        params = {} if steps is None else {"max_steps": steps}
+        ref = WorldModelRef.model_validate({"name": f"multigrid/{name}", "params": params})
+        world: WorldModel = build(ref)
+        graph = build_graph(world, world.spec.horizon)
+        game = pose(world, graph, ExactParams(preset="paper"), Assumptions()).game
+        first = graph.bounds[np.flatnonzero(game.is_plain)]
+        joint = game.profile_joint[:, None] + game.robot_joint
+        successors = graph.successor[first[:, None, None] + joint]
+        shares = distinct(successors.reshape(len(first), -1)), distinct(successors)
+        table.add_row(name, *(f"{100 * share:.0f}" for share in shares))
     return table
 
 
@@ -127,7 +169,7 @@ def main() -> None:
         f"{statistics.median(ratios):.2f}",
         f"{statistics.median(controls):.2f}",
     )
-    Console(width=120).print(table, kernels_table(world, options.turns))
+    Console(width=120).print(table, kernels_table(world, options.turns), successors_table())
 
 
 if __name__ == "__main__":

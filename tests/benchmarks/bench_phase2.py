@@ -32,7 +32,7 @@ from empo_phase2.params import Phase2Params
 from empo_phase2.problem import Problem
 from empo_phase2.replay import Replay
 
-AIMS_MS = {"lookup": 0.37, "mlp": 4.0, "grid-conv": 4.0}
+AIMS_MS = {"lookup": 3.0, "mlp": 4.5, "grid-conv": 4.0}
 COLLECTED, WARM, CHUNKS, CHUNK = 200, 100, 15, 20
 
 

@@ -1,4 +1,4 @@
-"""Every comparison that has an aim, in one table: what was found, and the script that tells more.
+"""All tables of the page on speed, measured again: what the page says, and what was found now.
 
 Runs scripts of this folder one after the other, and reads numbers from the tables that they print.
 Peers (``requirements-peers.txt``) that are not installed are left out.
@@ -9,8 +9,11 @@ Peers (``requirements-peers.txt``) that are not installed are left out.
 from __future__ import annotations
 
 import argparse
+import operator
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,122 +22,206 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+PAGE = HERE.parents[1] / "docs/explanation/speed.md"
+
 
 @dataclass(frozen=True)
-class Comparison:
-    """A number that a script prints, and its aim.
+class Figure:
+    """Where a script prints the numbers of a row of the page.
 
     Attributes:
-        title: What is measured, with its unit.
-        cells: The first row that begins with these cells has the number.
-        column: The heading of its column.
-        aim: The least number that is wanted; the greatest where ``at_most``.
-        at_most: Less is better.
+        row: The first cell of the row of the page.
+        cells: Regular expressions of the first cells of the rows that the script prints them in.
+        column: The heading of their column.
+        only_first: Only the first such row counts.
     """
 
-    title: str
+    row: str
     cells: tuple[str, ...]
     column: str
-    aim: float
-    at_most: bool = False
+    only_first: bool = False
 
-    def found(self, text: str) -> float | None:
-        """The number in what the script printed; None where it is not there."""
-        for row in rows(text):
-            if tuple(row.values())[: len(self.cells)] == self.cells and self.column in row:
-                return number(row[self.column])
-        return None
+    def numbers(self, text: str) -> list[float]:
+        """The numbers in what the script printed."""
+        matching = [
+            number(row[self.column])
+            for row in rows(text)
+            if self.column in row
+            and all(map(re.fullmatch, self.cells, row.values()))
+            and len(row) > len(self.cells)
+        ]
+        numbers = [each for each in matching if each is not None]
+        return numbers[:1] if self.only_first else numbers
 
-    def verdict(self, value: float | None) -> str:
-        """Whether the aim is reached."""
-        if value is None:
+
+@dataclass(frozen=True)
+class PageRow:
+    """A row of a table of the page.
+
+    Attributes:
+        now: What the page says.
+        aim: ``≤`` or ``≥`` and a number; empty where there is no aim.
+        command: The script and its arguments, where the row has them.
+    """
+
+    now: str
+    aim: str
+    command: str
+
+    def verdict(self, numbers: list[float]) -> str:
+        """Whether all numbers reach the aim."""
+        if not numbers:
             return "left out"
-        reached = value <= self.aim if self.at_most else value >= self.aim
-        return "reached" if reached else "missed"
+        if not self.aim:
+            return ""
+        aim = number(self.aim[1:].strip())
+        assert aim is not None
+        reaches = {"≤": operator.le, "≥": operator.ge}[self.aim[0]]
+        return "reached" if all(reaches(each, aim) for each in numbers) else "missed"
 
 
-ASYMMETRIC = "Asymmetric freeing, simple"
-COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
-    ("bench_first_run.py",): (
-        Comparison("first run of the main example, CPU s", ("first run",), "seconds", 15, True),
-        Comparison("later runs of it, CPU s", ("later run",), "seconds", 2, True),
+def page_rows() -> Iterator[tuple[str, PageRow]]:
+    """All rows of all tables of the page, by their first cell."""
+    headings: list[str] = []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("|"):
+            headings = []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not headings:
+            headings = cells
+        elif not set(line) <= set("|-:"):
+            row = dict(zip(headings[1:], cells[1:], strict=True))
+            now = next(row[heading] for heading in ("now", "ms", "CPU s") if heading in row)
+            command = next((row[h] for h in row if h.startswith("script")), "")
+            yield cells[0], PageRow(now.replace("**", ""), row.get("aim", ""), command.strip("`"))
+
+
+FREEING = "Asymmetric freeing, simple"
+FIGURES: dict[str, tuple[Figure, ...]] = {
+    "bench_first_run.py": (
+        Figure("first run of the main example on a machine, CPU s", ("first run",), "seconds"),
+        Figure("later runs of it, CPU s", ("later run",), "seconds"),
     ),
-    ("bench_graph.py",): (
-        Comparison("building a graph, times Storm", ("walkers, 4",), "ratio", 5),
-        Comparison("two threads for it", ("walkers, 4 of 4 cells",), "two / one", 1.7),
-        Comparison("its peak, bytes a transition", ("walkers, 4 of 5 cells",), "peak", 16, True),
+    "bench_induction.py": (
+        Figure("sweep, ns per swept transition (24 columns)", (".*, T=20",), "ns"),
+        Figure("the same sweep, two threads over one", (".*, T=20",), "two / one"),
     ),
-    ("bench_induction.py",): (
-        Comparison(
-            "sweep, ns a swept transition", ("asymmetric_freeing_simple, T=20",), "ns", 9, True
-        ),
-        Comparison("two threads for it", ("asymmetric_freeing_simple, T=20",), "two / one", 1.7),
-    ),
-    ("bench_fair.py",): (
-        Comparison(
-            "solve with fair, of paper's time",
-            (ASYMMETRIC, "fair"),
+    "bench_fair.py": (
+        Figure(
+            "solving with preset `fair`, of the time with `paper`, five worlds",
+            (".*", "fair"),
             "solve ratio",
-            1.05,
-            True,
         ),
-        Comparison("the same, rho 4", (ASYMMETRIC, "fair, rho 4"), "solve ratio", 1.3, True),
-        Comparison(
-            "the same, robots may fail",
-            (ASYMMETRIC, "fair, delta 1/8"),
+        Figure("the same, `rho: 4`, 2 goals", ("2 goals, .*", "fair, rho 4"), "solve ratio"),
+        Figure(
+            "the same, `rho: 4`, 16 to 22 goals",
+            (f"16 goals, .*|{FREEING}", "fair, rho 4"),
             "solve ratio",
-            1.7,
-            True,
+        ),
+        Figure(
+            "the same, `defunct.rate: 1/8`, a robot of four actions",
+            (".*", "fair, delta 1/8"),
+            "solve ratio",
+        ),
+        Figure(
+            "vulnerability of a human, of all sweeps of the solve",
+            (".*", "vulnerability of a human"),
+            "sweeps ratio",
         ),
     ),
-    ("bench_environments.py",): (
-        Comparison("one environment, k agent-steps/s", ("trivial", "2", "environment"), "k/s", 120),
+    "bench_graph.py": (
+        Figure("building a graph, times Storm 2.0.0", ("walkers, .*",), "ratio"),
+        Figure("the same graph, two threads over one", ("walkers, .*",), "two / one"),
+        Figure("peak bytes per stored transition", ("walkers, .*",), "peak"),
     ),
-    ("bench_worlds.py",): (
-        Comparison("vector of trivial worlds, M/s", ("trivial", "2", "vector"), "M/s", 2),
-        Comparison("vector of warehouses, M/s", ("warehouse", "7", "vector"), "M/s", 1),
+    "bench_environments.py": (
+        Figure(
+            "one multigrid environment, k agent-steps/s", ("trivial", "2", "environment"), "k/s"
+        ),
     ),
-    ("bench_vectors.py",): (
-        Comparison(
+    "bench_worlds.py": (
+        Figure("vector of trivial worlds, M agent-steps/s", ("trivial", "2", "vector"), "M/s"),
+        Figure("vector of warehouses (7 agents), the same", ("warehouse", "7", "vector"), "M/s"),
+        Figure(
+            "vectors of five worlds by Gymnasium and PettingZoo, the same",
+            (".*", ".*", "Gymnasium|PettingZoo"),
+            "M/s",
+        ),
+    ),
+    "bench_vectors.py": (
+        Figure(
             "CartPole by its vector class, us/step",
-            ("CartPole-v1", "component"),
+            ("CartPole-v1", "component gymnasium"),
             "CPU us/step",
-            1.15,
-            True,
         ),
     ),
-    ("bench_phase2.py",): (
-        Comparison("step of phase2, tables, ms", ("lookup",), "CPU ms", 0.37, True),
-        Comparison("step of phase2, mlp, ms", ("mlp",), "CPU ms", 4, True),
-        Comparison("step of phase2, grid-conv, ms", ("grid-conv",), "CPU ms", 4, True),
+    "bench_phase2.py": (
+        Figure("training step of `phase2`, tables, ms", ("lookup",), "CPU ms"),
+        Figure("the same, `mlp`, ms", ("mlp",), "CPU ms"),
+        Figure("the same, `grid-conv`, ms", ("grid-conv",), "CPU ms"),
     ),
-    ("bench_large_world.py",): (
-        Comparison("step of phase2, 12 x 12 cells, ms", ("rows",), "CPU ms a step", 20, True),
-        Comparison("a transition there, bytes", ("rows",), "bytes a transition", 1000, True),
+    "bench_large_world.py": (
+        Figure("the same in 12 × 12 cells with 3 agents, ms", ("rows",), "CPU ms a step"),
+        Figure("a transition there, bytes in the replay", ("rows",), "bytes a transition"),
     ),
-    ("bench_ppo.py", "--seeds", "3"): (
-        Comparison(
-            "PPO, times Stable-Baselines3",
-            ("32 steps, 10 x 8 minibatches", "EMPO, closed-form"),
+    "bench_ppo.py --seeds 3 --steps 65536": (
+        Figure(
+            "PPO, times Stable-Baselines3 at equal returns, `gradient: closed-form`",
+            (".*", "EMPO, closed-form"),
             "ratio",
-            2.5,
+        ),
+        Figure("the same, `gradient: autograd`", (".*", "EMPO, autograd"), "ratio"),
+    ),
+    "bench_latent.py --sizes tiny": (Figure("latent update, `tiny`, ms", ("tiny", "svg"), "ms"),),
+    "bench_tdmpc2.py --sizes 5M": (
+        Figure(
+            "latent update, `5M`, of TD-MPC2's time: `preset: tdmpc2`",
+            ("5M", "tdmpc2"),
+            "of TD-MPC2",
+        ),
+        Figure("the same: `preset: svg`", ("5M", "svg"), "of TD-MPC2"),
+    ),
+    "bench_advantages.py": (
+        Figure(
+            "GAE of 64 × 8,192, ms",
+            ("advantages",),
+            "ms",
+            only_first=True,
         ),
     ),
-    ("bench_latent.py", "--sizes", "tiny"): (
-        Comparison("latent update, tiny, ms", ("tiny", "svg"), "ms", 15, True),
-    ),
-    ("bench_tdmpc2.py", "--sizes", "5M"): (
-        Comparison(
-            "update as TD-MPC2's, 5M, of its time", ("5M", "tdmpc2"), "of TD-MPC2", 0.6, True
+    "bench_trackers.py": (
+        Figure("episode tracker, 1 % of 64 episodes end, us", ("64", "1 % end"), "us"),
+        Figure(
+            "the same with reasons and histograms, us",
+            ("64", "with reasons and histograms"),
+            "us",
         ),
-        Comparison("update of svg, 5M, the same", ("5M", "svg"), "of TD-MPC2", 0.6, True),
     ),
-    ("bench_advantages.py",): (
-        Comparison("GAE, ms", ("numpy (what is used on the CPU)",), "ms", 0.8, True),
+    "bench_latent.py --sizes 1M 5M": (
+        Figure("update, `1M`, `svg`, 1 candidate", ("1M", "svg", "1"), "ms"),
+        Figure("update, `1M`, `awr`, 16 candidates", ("1M", "awr", "16"), "ms"),
+        Figure("update, `5M`, `svg`, 1 candidate", ("5M", "svg", "1"), "ms"),
+        Figure("update, `5M`, `awr`, 16 candidates", ("5M", "awr", "16"), "ms"),
+        Figure("plan, `1M`", ("1M", "all"), "ms"),
+        Figure("plan, `5M`", ("5M", "all"), "ms"),
+        Figure("plan, `5M`, `planner.value_heads: 2`", ("5M", "2"), "ms"),
     ),
-    ("bench_trackers.py",): (
-        Comparison("episode tracker, us", ("64", "1 % end"), "us", 15, True),
-        Comparison("with histograms, us", ("64", "with reasons and histograms"), "us", 40, True),
+    "bench_waits.py --rounds 1": tuple(
+        Figure(row, (re.sub("[`]", "", row),), "CPU s")
+        for row in (
+            "the solve alone",
+            *(
+                f"`empo {command}`{of}{keep}"
+                for keep in ("", ", `keep: all`")
+                for command, of in (("explain", ""), ("inspect", ""), ("compare", " of two"))
+            ),
+            "`import torch`",
+            *(f"`empo {command}`" for command in ("plugins", "worlds", "run", "from-minigrid")),
+            *(f"`empo {command}`, main example" for command in ("check", "run")),
+            "its picture in a notebook",
+            "`empo play`, first picture",
+        )
     ),
 }
 """By command; each is run once."""
@@ -145,25 +232,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", help="scripts; default all")
     only = parser.parse_args().only
-    chosen = {c: a for c, a in COMPARISONS.items() if only is None or c[0] in only}
-    table = Table("comparison", title="Comparisons that have an aim")
-    for heading in ("found", "aim", "", "script"):
-        table.add_column(heading, justify="right" if heading in ("found", "aim") else "left")
-    for (script, *arguments), comparisons in track(chosen.items(), "Running scripts"):
+    chosen = {c: f for c, f in FIGURES.items() if only is None or c.split()[0] in only}
+    page = dict(page_rows())
+    table = Table("row", title="The page on speed, measured again")
+    for heading in ("on the page", "now", "aim", "", "script"):
+        table.add_column(heading, justify="right" if heading == "now" else "left")
+    for command, figures in track(chosen.items(), "Running scripts"):
+        script, *arguments = command.split()
         try:
             text = output(Path(sys.executable), HERE / script, arguments)
         except subprocess.CalledProcessError as error:
             text = ""
             Console(stderr=True).print(f"{script} ended with status {error.returncode}")
-        for each in comparisons:
-            value = each.found(text)
-            shown = "" if value is None else f"{value:g}"
-            aim = f"{'<=' if each.at_most else '>='} {each.aim:g}"
-            table.add_row(
-                each.title, shown, aim, each.verdict(value), " ".join([script, *arguments])
-            )
+        for figure in figures:
+            numbers, row = figure.numbers(text), page[figure.row]
+            ends = sorted({min(numbers), max(numbers)}) if numbers else []
+            found = "-".join(f"{end:g}" for end in ends)
+            table.add_row(figure.row, row.now, found, row.aim, row.verdict(numbers), command)
         table.add_section()
-    Console(width=120).print(table)
+    Console(width=160).print(table)
 
 
 if __name__ == "__main__":
