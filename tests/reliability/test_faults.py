@@ -41,10 +41,26 @@ def test_what_does_not_hold_is_counted_and_shown(
 
     monkeypatch.setattr(faults, "trials", trials, raising=False)
     kind = fault_kinds.Kind("some", "some faults", "faults:trials", 3, 1)
-    outcome = faults.tried(kind, 3, 0, tmp_path)
+    outcome = faults.tried(kind, 3, 0, tmp_path / "some")
     assert (outcome.tried, outcome.held) == (4, 3)
     assert outcome.problems == ["bad: a line is lost"]
     assert "| some faults | 4 | 3 |" in faults.table([outcome])
+    assert (tmp_path / faults.KEPT).exists()
+
+
+def test_what_killed_programmes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    over = subprocess.Popen(["true"])
+    over.wait()
+    names = [
+        f"empo-faults-{over.pid}-left", f"empo-faults-{os.getpid()}-runs",
+        f"empo-faults-{over.pid}-bad", "empo-faults-mine", "others",
+    ]  # fmt: skip
+    left, *stay = (tmp_path / name for name in names)
+    for folder in (left, *stay):
+        (folder / "kills").mkdir(parents=True)
+    (stay[1] / faults.KEPT).touch()
+    faults.clean_up(tmp_path, tmp_path / "missing")
+    assert sorted(tmp_path.iterdir()) == sorted(stay)
 
 
 @pytest.mark.parametrize(
