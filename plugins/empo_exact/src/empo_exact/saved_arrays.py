@@ -70,7 +70,7 @@ def check_humans(humans: Humans, problem: Problem) -> None:
         raise StorageError("humans_beta: has an entry that is no rationality")
     _check_chances("humans_nu", humans.nu)
     _check_rows("humans_habit", humans.habit, graph, (num_actions, num_goals))
-    if humans.belief.shape == (1, 1, 1, 0):  # None is needed; of another type, kernels compile anew.
+    if humans.belief.shape == (1, 1, 1, 0):  # Another type compiles kernels anew.
         _check("humans_belief", humans.belief, humans.belief.shape, np.float64)
     else:
         axes = (len(graph.spec.humans), num_actions, int(game.others.max()) + 1)
