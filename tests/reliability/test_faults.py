@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import fault_children
 import fault_kinds
 import fault_runs
 import faults
@@ -46,6 +50,17 @@ def test_what_does_not_hold_is_counted_and_shown(
     assert outcome.problems == ["bad: a line is lost"]
     assert "| some faults | 4 | 3 |" in faults.table([outcome])
     assert (tmp_path / faults.KEPT).exists()
+
+
+def test_a_command_that_hangs_is_killed_unless_it_waits_for_a_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung = fault_children.fork(tmp_path, lambda: time.sleep(600)).end(0.1)
+    assert hung.code == -signal.SIGABRT
+    assert "hung" in hung.fault
+    starved = itertools.count(10.0, 10.0)
+    monkeypatch.setattr(fault_children.Child, "_starved_s", lambda child: next(starved))
+    assert fault_children.fork(tmp_path, lambda: time.sleep(0.5)).end(0.1).code == 0
 
 
 def test_what_killed_programmes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
