@@ -130,9 +130,15 @@ class TrackerGroup(Tracker):
         return [(str(i), t) for i, t in enumerate(self._trackers) if t in self._started]
 
     def _call_all(self, hook: str, call: Callable[[Tracker], None]) -> None:
+        failed: TrackerError | None = None
         for tracker in list(self._started):
-            with self._guarded(tracker, hook):
-                call(tracker)
+            try:
+                with self._guarded(tracker, hook):
+                    call(tracker)
+            except TrackerError as error:  # The others are told all the same.
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     @contextlib.contextmanager
     def _guarded(self, tracker: Tracker, hook: str) -> Iterator[None]:

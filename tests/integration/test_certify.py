@@ -20,6 +20,7 @@ from empo_bounds.certificate import (
     manifest_digest,
     policies_digest,
 )
+from empo_bounds.saved_question import saved_question, saved_solution
 from empo_core.cli.app import app
 from empo_core.config import RunConfig, installed, library_file
 from empo_core.experiment import Experiment
@@ -265,6 +266,19 @@ def test_where_nothing_is_proved_the_least_power_of_the_runs_solution_is_taken(
     assert claims["min_power"] <= min(root["X_h"].values())
     assert low <= root["V_r"] <= high
     assert certify(pushed, "--verify")["confirmed"]
+
+
+def test_a_solution_that_cannot_be_read_when_it_is_wanted_is_done_without_and_told(
+    pushed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Path(shutil.copytree(pushed, tmp_path / "run"))
+    opened, _ = saved_question(run)
+    damaged = run / "results/tables/graph_duration.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert saved_solution(opened) is None
+    (warning,) = (row.message for row in caplog.records if row.levelname == "WARNING")
+    assert "refused" in warning
+    assert str(damaged) in warning
 
 
 def test_with_other_humans_the_runs_solution_says_nothing(pushed: Path) -> None:

@@ -28,9 +28,11 @@ def trials(count: int, seed: int, place: Path) -> Iterator[Trial]:
     runs = Runs(place)
     for name in chosen(NAMES):
         chance = random.Random(f"{seed} {name}")
-        for begun in (None, _interrupted(runs, name)):
+        for begun in dict.fromkeys((None, _interrupted(runs, name))):
             numbers = _numbers(runs, name, begun)
             points = [(kind, n) for kind, total in numbers.items() for n in range(1, total + 1)]
+            how = "start" if begun is None else "resumption"
+            print(f"calls: {name} {how} makes {len(points)}: {numbers}", flush=True)
             sample = points if not 0 < count < len(points) else chance.sample(points, count)
             for kind, number in sorted(sample):
                 yield _trial(runs, name, begun, kind, number, chance)

@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
@@ -91,10 +92,16 @@ class Child:
         return self.process.children(recursive=True)
 
     def end(self, patience_s: float = PATIENCE_S) -> Ended:
-        """Wait until the process is over; one that hangs is killed, with exit code -6."""
-        deadline = time.monotonic() + patience_s
+        """Wait until the process is over; one that hangs is killed, with exit code -6.
+
+        Where other programs leave it no processor, it is waited for that much longer.
+        """
+        began, starved_s = time.monotonic(), 0.0
         while (status := os.wait4(self.pid, os.WNOHANG))[0] == 0:
-            if time.monotonic() > deadline:
+            if time.monotonic() - began > patience_s + starved_s:
+                before, starved_s = starved_s, self._starved_s()
+                if starved_s > before + 1:
+                    continue
                 os.killpg(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
                 return Ended(-signal.SIGABRT, f"hung; {self._text()}", patience_s, 0.0)
@@ -102,6 +109,14 @@ class Child:
         code, used = os.waitstatus_to_exitcode(status[1]), status[2]
         seconds = time.monotonic() - self._since
         return Ended(code, self._text(), seconds, used.ru_utime + used.ru_stime)
+
+    def _starved_s(self) -> float:
+        """Seconds in which a process of the family could have gone on, and had no processor."""
+        waits = [0.0]
+        for process in [self.process, *self.family()]:
+            with suppress(OSError):  # It is over, or the system keeps no such account.
+                waits.append(int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[1]))
+        return max(waits) / 1e9
 
     def _text(self) -> str:
         return self._printed.read_text(errors="replace")

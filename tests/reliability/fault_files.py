@@ -208,6 +208,7 @@ def _batch(name: str, numbers: range, seed: int, templates: dict[str, Path]) -> 
     verdicts.touch()
 
     def command() -> None:
+        sys.dont_write_bytecode = True  # What a command compiles beside its code is no finding.
         reader = Reader(subject, templates[subject.run], place / "work")
         with verdicts.open("a") as file:
             for number in numbers:

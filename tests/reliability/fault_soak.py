@@ -21,6 +21,8 @@ TOLERANCE = 0.02
 WARM_UP = 1 / 3
 """The part of the time in which what is kept fills: replays, caches, logs of numbers."""
 EVERY_S = 0.25
+SAMPLES = 600
+"""Most of them: to read the list of all memory takes as long as many steps."""
 
 
 def trials(count: int, seed: int, place: Path) -> Iterator[Trial]:
@@ -34,7 +36,7 @@ def trials(count: int, seed: int, place: Path) -> Iterator[Trial]:
         while time.monotonic() < end and not child.is_over():
             process = child.process
             samples.append((_anonymous(process), process.num_fds(), process.num_threads()))
-            time.sleep(EVERY_S)
+            time.sleep(max(EVERY_S, count / SAMPLES))
         if child.is_over():
             yield Trial(name, f"ended early: {child.end().output[-1000:]}")
             continue

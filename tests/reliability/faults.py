@@ -13,6 +13,7 @@ import argparse
 import importlib
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -23,10 +24,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import psutil
+from fault_children import LIBRARY, preload, warm_up
 from fault_kinds import KINDS, ONLY, Kind, Trial
 
 NOTES = "faults.json"
 MEMORY = Path("/dev/shm")
+PREFIX = "empo-faults-"
+"""Of folders that programmes work in; their process's number follows."""
+KEPT = "kept"
+"""A file in a folder of trials that did not hold, which later programmes leave alone."""
 PROGRESS_S = 20
 """Seconds between signs of progress."""
 
@@ -42,6 +49,7 @@ class Outcome:
         tried: The number of faults.
         held: Of those, what ended as promised.
         seconds: How long all of it took.
+        cpu_s: Processor time of it and of what it started and waited for.
         problems: What did not hold.
     """
 
@@ -51,6 +59,7 @@ class Outcome:
     tried: int = 0
     held: int = 0
     seconds: float = 0.0
+    cpu_s: float = 0.0
     problems: list[str] = field(default_factory=list)
 
     def add(self, trial: Trial) -> None:
@@ -65,28 +74,65 @@ class Outcome:
 def tried(kind: Kind, count: int, seed: int, place: Path) -> Outcome:
     """All trials of a kind."""
     command = f"python tests/reliability/faults.py {kind.name} --count {count} --seed {seed}"
+    if only := os.environ.get(ONLY):
+        command += f" --only {only}"
     outcome = Outcome(kind.name, kind.title, command)
     began = shown = time.monotonic()
+    used = _cpu_s()
     module, _, function = kind.target.partition(":")
     trials = getattr(importlib.import_module(module), function)
     for trial in trials(count, seed, place):
         outcome.add(trial)
         if trial.problem:
             print(f"{kind.name}: {outcome.problems[-1]}", flush=True)
+            (place.parent / KEPT).touch()
         if time.monotonic() - shown > PROGRESS_S:
             shown = time.monotonic()
             print(f"{kind.name}: {outcome.tried} tried, {outcome.held} held", flush=True)
-    outcome.seconds = time.monotonic() - began
+    outcome.seconds, outcome.cpu_s = time.monotonic() - began, _cpu_s() - used
+    print(f"{kind.name}: {outcome.seconds:.0f} s, {outcome.cpu_s:.0f} CPU s", flush=True)
     return outcome
+
+
+def _cpu_s() -> float:
+    """Processor time of this process and of children that are over."""
+    both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in both)
+
+
+def clean_up(*folders: Path) -> None:
+    """Remove what programmes that were killed have left, but what did not hold."""
+    for folder in folders:
+        for left in folder.glob(f"{PREFIX}*"):
+            number = left.name.removeprefix(PREFIX).partition("-")[0]
+            is_over = number.isdigit() and not psutil.pid_exists(int(number))
+            if is_over and not (left / KEPT).exists():
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _place() -> Path:
+    """A folder to work in."""
+    if path := os.environ.get(LIBRARY):  # This process made it, before it started anew.
+        return Path(path).parent
+    elsewhere = Path(tempfile.gettempdir())
+    clean_up(MEMORY, elsewhere, Path("/var/tmp"))
+    # Disks take milliseconds for each of thousands of files that are synchronised.
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2**32
+    prefix = f"{PREFIX}{os.getpid()}-"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=MEMORY if has_room else elsewhere))
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """A table in Markdown."""
-    rows = [("kind", "tried", "held", "s", "command")]
+    rows = [("kind", "tried", "held", "s", "CPU s", "command")]
     for each in outcomes:
-        numbers = (str(each.tried), str(each.held), f"{each.seconds:.0f}")
-        rows.append((each.title, *numbers, f"`{each.command}`"))
-    rows.insert(1, ("---", "---:", "---:", "---:", "---"))
+        times = (f"{each.seconds:.0f}", f"{each.cpu_s:.0f}")
+        rows.append((each.title, str(each.tried), str(each.held), *times, f"`{each.command}`"))
+    if len(outcomes) > 1:
+        sums = (sum(each.tried for each in outcomes), sum(each.held for each in outcomes))
+        times = (sum(each.seconds for each in outcomes), sum(each.cpu_s for each in outcomes))
+        rows.append(("all", *map(str, sums), *(f"{time:.0f}" for time in times), ""))
+    rows.insert(1, ("---", "---:", "---:", "---:", "---:", "---"))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -108,14 +154,19 @@ def main(arguments: Sequence[str]) -> int:
         for kind in chosen:
             print(f"{kind.name}: {kind.title}; {kind.count} trials, {kind.quick} of a quick look")
         return 0
-    # Disks take milliseconds for each of thousands of files that are synchronised.
-    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2**32
-    place = Path(tempfile.mkdtemp(prefix="empo-faults-", dir=MEMORY if has_room else None))
-    from fault_children import preload, warm_up
-
+    place = _place()
     preload(place, [__file__, *arguments])
     os.environ[ONLY] = options.only
     warm_up()
+    try:
+        return _all(chosen, options, place)
+    finally:
+        if not (place / KEPT).exists():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _all(chosen: Sequence[Kind], options: argparse.Namespace, place: Path) -> int:
+    """Try kinds in a folder; 1 if a trial did not hold."""
     notes = None if options.into is None else options.into / NOTES
     outcomes = {}
     if notes is not None and notes.exists():
@@ -132,8 +183,6 @@ def main(arguments: Sequence[str]) -> int:
             notes.write_text(json.dumps({key: asdict(each) for key, each in outcomes.items()}))
     print(table(list(outcomes.values())))
     problems = [problem for each in outcomes.values() for problem in each.problems]
-    if not problems:
-        shutil.rmtree(place, ignore_errors=True)
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import fault_children
 import fault_kinds
 import fault_runs
 import faults
@@ -41,10 +45,37 @@ def test_what_does_not_hold_is_counted_and_shown(
 
     monkeypatch.setattr(faults, "trials", trials, raising=False)
     kind = fault_kinds.Kind("some", "some faults", "faults:trials", 3, 1)
-    outcome = faults.tried(kind, 3, 0, tmp_path)
+    outcome = faults.tried(kind, 3, 0, tmp_path / "some")
     assert (outcome.tried, outcome.held) == (4, 3)
     assert outcome.problems == ["bad: a line is lost"]
     assert "| some faults | 4 | 3 |" in faults.table([outcome])
+    assert (tmp_path / faults.KEPT).exists()
+
+
+def test_a_command_that_hangs_is_killed_unless_it_waits_for_a_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung = fault_children.fork(tmp_path, lambda: time.sleep(600)).end(0.1)
+    assert hung.code == -signal.SIGABRT
+    assert "hung" in hung.fault
+    starved = itertools.count(10.0, 10.0)
+    monkeypatch.setattr(fault_children.Child, "_starved_s", lambda child: next(starved))
+    assert fault_children.fork(tmp_path, lambda: time.sleep(0.5)).end(0.1).code == 0
+
+
+def test_what_killed_programmes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    over = subprocess.Popen(["true"])
+    over.wait()
+    names = [
+        f"empo-faults-{over.pid}-left", f"empo-faults-{os.getpid()}-runs",
+        f"empo-faults-{over.pid}-bad", "empo-faults-mine", "others",
+    ]  # fmt: skip
+    left, *stay = (tmp_path / name for name in names)
+    for folder in (left, *stay):
+        (folder / "kills").mkdir(parents=True)
+    (stay[1] / faults.KEPT).touch()
+    faults.clean_up(tmp_path, tmp_path / "missing")
+    assert sorted(tmp_path.iterdir()) == sorted(stay)
 
 
 @pytest.mark.parametrize(

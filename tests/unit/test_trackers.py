@@ -196,6 +196,14 @@ def test_a_tracker_that_fails_ends_the_run(tmp_path: Path, hook: str, error: Bas
     assert caught.value.__cause__ is error
 
 
+def test_the_others_are_told_what_a_tracker_fails_at(tmp_path: Path) -> None:
+    notes = Notes()
+    trackers = started(tmp_path, broken("log", ValueError("no room")), notes)
+    with pytest.raises(TrackerError, match="no room"):
+        trackers.log(1, {"loss": 0.5})
+    assert [step for step, _ in notes.logged] == [1]
+
+
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_tracker_that_fails_is_switched_off_with_one_warning_where_that_is_wanted(
     tmp_path: Path, hook: str, caplog: pytest.LogCaptureFixture

@@ -77,6 +77,7 @@ CHANGES: list[tuple[str, Change]] = [
     ("humans_nu", as_kind(np.float32)),
     ("humans_habit", lambda array: array[:, :1]),
     ("humans_belief", lambda array: np.zeros((1, 1, 1, 7))),
+    ("humans_belief", lambda array: np.zeros((1, 1, 1, 0), bool)),
     ("time_1_v_m", lambda array: array[:, :-1]),
     ("time_1_v_r", lambda array: array[:0]),
     ("time_1_v_e", as_kind(np.float32)),

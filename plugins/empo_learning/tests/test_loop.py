@@ -264,6 +264,21 @@ def test_a_tracker_that_fails_ends_the_run_after_a_checkpoint(tmp_path: Path) ->
     assert steps_of(tmp_path)[-1] == 6
 
 
+def test_what_is_due_where_a_tracker_fails_is_done_before_the_run_ends(tmp_path: Path) -> None:
+    loop, tracker = loop_of(
+        tmp_path, Counting(), fails_at=6, evaluation_interval=6, checkpoint_interval=6
+    )
+    with pytest.raises(RuntimeError, match="no room"):
+        loop.run()
+    assert loop.record.scores == [Counting().scores[6]]
+    resumed, again = loop_of(
+        tmp_path, Counting(), resume=True, evaluation_interval=6, checkpoint_interval=6
+    )
+    resumed.run()
+    assert sorted({**tracker.lines, **again.lines}) == [2, 4, 8, 10, 12]
+    assert len(resumed.record.scores) == 2, "the evaluation at step 6 is not made again"
+
+
 class Twin(Group):
     """One of two processes that do exactly the same."""
 

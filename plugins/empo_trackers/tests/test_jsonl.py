@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,22 +112,56 @@ def test_a_resumed_run_goes_on_after_the_last_whole_line(tmp_path: Path) -> None
     assert read(tmp_path) == [{"step": 0, "x": 1.0}, {"step": 1, "x": 2.0}]
 
 
-def test_a_line_that_the_disk_refuses_leaves_no_part_of_it(
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """As on a full disk, a write takes some of the bytes, and the next one none."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, limit[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+def test_a_line_that_the_disk_refuses_leaves_no_part_and_comes_before_the_next(
     tracker: JsonlTracker, tmp_path: Path
 ) -> None:
     tracker.log(1, {"loss": 1.0})
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # As on a full disk, a write beyond takes some of the bytes, and the next one none.
-    size = (tmp_path / "metrics.jsonl").stat().st_size + 5
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        with pytest.raises(OSError, match="large"):
-            tracker.log(2, {"loss": 0.5})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with refusals(tmp_path / "metrics.jsonl"):
+        tracker.log(2, {"loss": 0.5})
+    assert [line["step"] for line in read(tmp_path)] == [1]
     tracker.log(3, {"loss": 0.25})
     tracker.finish("finished")
-    assert [line["step"] for line in read(tmp_path)] == [1, 3]
+    assert [line["step"] for line in read(tmp_path)] == [1, 2, 3]
+
+
+def test_a_line_that_the_disk_refuses_is_written_once_by_resumptions(tmp_path: Path) -> None:
+    first = JsonlTracker(JsonlParams())
+    first.start(tmp_path, {})
+    first.log(1, {"loss": 1.0})
+    with refusals(tmp_path / "metrics.jsonl"):
+        first.log(2, {"loss": 0.5})
+    state = first.state_dict()
+    first.finish("failed")
+    for _ in range(2):  # The first one breaks off before its first checkpoint.
+        resumed = JsonlTracker(JsonlParams())
+        resumed.start(tmp_path, {})
+        resumed.load_state_dict(state)
+        resumed.truncate(2)
+        assert resumed.state_dict() == {}
+        resumed.log(3, {"loss": 0.25})
+        resumed.finish("interrupted")
+    assert [line["step"] for line in read(tmp_path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("line", ['{"step": 1}', '{"step": 1}\n{"step": 2}\n', "no JSON\n", "[]\n"])
+def test_a_checkpoint_adds_nothing_but_lines_of_metrics(
+    tracker: JsonlTracker, tmp_path: Path, line: str
+) -> None:
+    with pytest.raises(ValueError, match="no line of metrics"):
+        tracker.load_state_dict({"refused": [line]})
+    assert read(tmp_path) == []
 
 
 def test_lines_of_steps_that_are_logged_again_are_dropped(tmp_path: Path) -> None:
@@ -184,6 +219,7 @@ def test_logging_before_the_start_says_so(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from empo_trackers.jsonl import JsonlTracker
 from empo_trackers.plugin import JsonlParams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from empo_core.experiment import Experiment
 from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams
 from empo_theory.solved_world import SolvedWorld
+
+log = logging.getLogger(__name__)
 
 
 def saved_question(
@@ -68,11 +71,12 @@ def refuse_failing_robots(path: str | Path, params: object) -> None:
 
 
 def saved_solution(run: Experiment) -> SolvedWorld | None:
-    """The solution that a run left, where it left all of one."""
+    """The solution that a run left; without one, or with a warning where it is damaged, None."""
     try:
         result = run.algorithm.reopen(run.context)
-    except StorageError:
-        return None  # It can be played all the same.
+    except StorageError as error:  # Its policies can be played all the same.
+        log.warning("what the run has solved is refused, and done without: %s", error)
+        return None
     return result if isinstance(result, SolvedWorld) else None
 
 

@@ -70,7 +70,9 @@ def check_humans(humans: Humans, problem: Problem) -> None:
         raise StorageError("humans_beta: has an entry that is no rationality")
     _check_chances("humans_nu", humans.nu)
     _check_rows("humans_habit", humans.habit, graph, (num_actions, num_goals))
-    if humans.belief.ndim != 4 or humans.belief.shape[3]:
+    if humans.belief.shape == (1, 1, 1, 0):  # Another type compiles kernels anew.
+        _check("humans_belief", humans.belief, humans.belief.shape, np.float64)
+    else:
         axes = (len(graph.spec.humans), num_actions, int(game.others.max()) + 1)
         _check_rows("humans_belief", humans.belief, graph, axes)
     _check_chances("humans_habit", humans.habit)

@@ -353,8 +353,6 @@ class Loop:
         """Do what callbacks have asked for, in all processes alike."""
         if not self._callbacks:
             return
-        if self._failure is not None and self._group.size == 1:
-            raise self._failure
         training = self._training
         asked_for = training.stop_reason, training.lr_scale, training.is_save_due
         training.stop_reason, training.lr_scale, is_save_due = self._group.shared(asked_for)
@@ -386,12 +384,13 @@ class Loop:
         )
 
     def _report(self, tell: Callable[[], None]) -> None:
-        """Tell the trackers; one that fails stops all processes at the same place."""
+        """Tell the trackers; one that fails ends the run after all that is due at this step.
+
+        What goes on from there would leave that out, and all processes stop at the same place.
+        """
         try:
             tell()
         except Exception as error:
-            if self._group.size == 1:
-                raise
             self._failure = self._failure or error
 
     def _show_now_and_then(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.runs.atomic import write_file
 from empo_core.runs.files import append_whole, open_append
+from empo_core.trees import StateDict
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams
 
@@ -27,12 +28,14 @@ class JsonlTracker(Tracker):
 
     Each line reaches the operating system before ``log`` returns, so killing the process costs
     no line that was logged; a line cut short by a crash is removed when the run is resumed, and
-    so are lines of steps that it logs again.
+    so are lines of steps that it logs again. A line that the disk refuses is written later: before
+    the next one, or, since checkpoints hold it, when the run is resumed.
     """
 
     def __init__(self, params: JsonlParams) -> None:
         self._path: Path | None = None
         self._file: BinaryIO | None = None
+        self._refused: list[bytes] = []
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:
         """Open the file; lines of an interrupted run are kept."""
@@ -44,7 +47,7 @@ class JsonlTracker(Tracker):
         """Append one line.
 
         Raises:
-            OSError: if the disk refuses; no part of the line is left.
+            OSError: if the disk refuses; no part of the line is left, and it is written later.
             ValueError: if a metric is called ``step``, or the tracker has not started.
         """
         if self._file is None:
@@ -52,7 +55,34 @@ class JsonlTracker(Tracker):
         if "step" in metrics:
             raise ValueError("a metric cannot be called 'step'; use a key such as 'progress/step'")
         record = {"step": int(step)} | {key: _plain(value) for key, value in metrics.items()}
-        append_whole(self._file, json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._refused.append(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._write(self._file)
+
+    def _write(self, file: BinaryIO) -> None:
+        while self._refused:
+            append_whole(file, self._refused[0])
+            del self._refused[0]
+
+    def state_dict(self) -> StateDict:
+        """Lines that the disk has refused; empty without any."""
+        return {"refused": [line.decode() for line in self._refused]} if self._refused else {}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Write lines that were refused, unless an earlier resumption did.
+
+        Raises:
+            OSError: if the disk refuses again.
+            ValueError: if the tracker has not started, or a line is none of metrics.
+        """
+        if self._file is None:
+            raise ValueError("load_state_dict needs a started tracker: call start first")
+        written = _contents(self._file).splitlines(keepends=True)
+        refused = [str(line).encode() for line in state_dict.get("refused", [])]
+        for line in refused:
+            if line.find(b"\n") != len(line) - 1 or _step(line) < 0:
+                raise ValueError(f"{line.decode()[:40]!r} is no line of metrics")
+        self._refused = [line for line in refused if line not in written]
+        self._write(self._file)
 
     def truncate(self, step: int) -> None:
         """Drop the lines of later steps; whatever happens meanwhile, the file is whole.
