@@ -263,8 +263,9 @@ class ExactResult(NotebookReport, Solution):
             self.clean_up()
 
     def draw(self, directory: Path) -> None:
-        """Write ``start.png``, ``start.svg``, ``start.pdf``, and rollouts of a world with pictures.
+        """Write ``start.png``, ``start.svg``, and rollouts of a world with pictures.
 
+        ``empo_pictures.vectors.write_pdf`` makes a PDF of the SVG file.
         The start of a world without pictures, such as a table, is its text between the goals'
         attainability and the robots' policies.
         """
