@@ -81,7 +81,7 @@ def test_a_pdf_is_written_beside_its_svg_and_what_has_no_size_is_refused(
         file.write_text(broken)
         with pytest.raises(StorageError, match=re.escape(str(file))):
             write_pdf(file)
-    with pytest.raises(StorageError, match="missing.svg"):
+    with pytest.raises(StorageError, match=r"missing\.svg"):
         write_pdf(tmp_path / "missing.svg")
 
 

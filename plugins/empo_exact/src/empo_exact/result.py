@@ -31,7 +31,7 @@ from empo_exact.request import Request
 from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, StateValues
 from empo_exact.storm import export_game
-from empo_exact.sweep import Seconds
+from empo_exact.sweep import MeanPolicies, Seconds
 from empo_exact.terminal_states import uncovered_state, warning_after
 from empo_exact.values import Store, ValueStore
 from empo_pictures.notebooks import NotebookReport
@@ -88,8 +88,9 @@ class ExactResult(NotebookReport, Solution):
         reductions: Sequence[Reduction] = (),
         opening: Opening | None = None,
         failed: Solution | None = None,
+        means: Mapping[int, tuple[Int64[np.ndarray, " state"], MeanPolicies]] = {},
     ) -> None:
-        super().__init__(problem, store, failed)
+        super().__init__(problem, store, failed, means)
         self.params = params
         self.seconds = seconds
         self.seed = seed
