@@ -188,7 +188,9 @@ def test_the_kernel_gets_arrays_of_one_layout_so_that_it_is_compiled_once(
         kernel(game, *arrays)
 
     monkeypatch.setattr(sweep, "add_outcomes", add_outcomes)
-    table = random_table(Shape(6, ("robot", "human", "human"), (2, 2, 3), 3), 1)
+    table = random_table(
+        Shape(6, ("robot", "human", "human"), (2, 2, 3), 3, timed=False, masked=False), 1
+    )
     diagnose(solved(table, theory={"counting": counting, "zeta": 1.5}), ALL)
     assert taken
     assert all(array.flags.c_contiguous for array in taken)
