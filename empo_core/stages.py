@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
-
-log = logging.getLogger(__name__)
 
 COMPILING, LOADING = "compiling kernels", "loading kernels"
 
@@ -84,8 +81,6 @@ class KernelStage:
         task = COMPILING if compiles else LOADING
         if task == LOADING and (self._task == COMPILING or task in self._known_stages):
             return
-        if task not in self._known_stages and compiles:
-            log.info("compiling kernels; only the first use on a machine takes a minute")
         if task != self._task:
             self.end()
             self._task, self._begun = task, 0

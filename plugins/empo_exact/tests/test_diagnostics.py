@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from random_games import Shape, Table, TableWorld, random_table
 
 from empo_core.errors import SolveError
+from empo_exact.diagnostics import sweep
 from empo_exact.diagnostics.diagnose import diagnose
 from empo_exact.plugin import Diagnostic, ExactParams, StateSet
 from empo_exact.result import ExactResult
@@ -174,6 +175,25 @@ def test_the_reserve_check_equals_the_plain_reference(seed: int) -> None:
         power = knowing.aggregate_power(knowing.start())
         lost = (power - unaware_power(knowing, unaware)) / params.xi
         assert line.lost == pytest.approx(lost, rel=1e-9, abs=1e-11)
+
+
+@pytest.mark.parametrize("counting", ["arrival", "presence"])
+def test_the_kernel_gets_arrays_of_one_layout_so_that_it_is_compiled_once(
+    counting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, kernel = list[np.ndarray](), sweep.add_outcomes
+
+    def add_outcomes(game: object, *arrays: np.ndarray) -> None:
+        taken.extend(arrays)
+        kernel(game, *arrays)
+
+    monkeypatch.setattr(sweep, "add_outcomes", add_outcomes)
+    table = random_table(
+        Shape(6, ("robot", "human", "human"), (2, 2, 3), 3, timed=False, masked=False), 1
+    )
+    diagnose(solved(table, theory={"counting": counting, "zeta": 1.5}), ALL)
+    assert taken
+    assert all(array.flags.c_contiguous for array in taken)
 
 
 def test_five_humans_have_too_many_coalitions() -> None:

@@ -80,7 +80,7 @@ def test_the_start_is_drawn_once_with_the_power_of_each_human(
     assert start.caption == f"t = 0: $V_r$ = {result.at(0).V_r:.4g}"
     assert f'aria-label="{start.caption}"' in (tmp_path / "start.svg").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {
-        "start.png", "start.svg", "start.pdf", "rollout_0.gif",
+        "start.png", "start.svg", "rollout_0.gif",
     }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_frames_of_an_episode_show_the_actions_taken_and_no_zeros_at_the_end(
 def test_a_world_without_pictures_has_its_start_as_text_but_no_rollouts(tmp_path: Path) -> None:
     solved = solve(TableWorld(random_table(SHAPE, 2)), ALONE)
     pictures.draw(solved, tmp_path, rollouts=1, seed=0)
-    assert {path.name for path in tmp_path.iterdir()} == {"start.png", "start.svg", "start.pdf"}
+    assert {path.name for path in tmp_path.iterdir()} == {"start.png", "start.svg"}
     world, text = solved.problem.world, (tmp_path / "start.svg").read_text()
     start = world.describe(torch.from_numpy(solved.graph.states[0].copy()))
     goals = [goal.name for goal in solved.spec.goals]

@@ -12,7 +12,7 @@ from random_games import Shape, TableWorld, random_table
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import HumanPrior, RobotPolicy, RunContext
 from empo_core.tracker_group import TrackerGroup
-from empo_exact import solution
+from empo_exact import induction, solution
 from empo_exact.algorithm import Exact
 from empo_exact.chain import marginals
 from empo_exact.plugin import Compute, ExactParams
@@ -124,6 +124,29 @@ def test_room_to_remember_counts_numbers_and_not_states(
         for time, states in times.items():
             result.mean_policies(time, states)
         assert set(result._means) == expected
+
+
+def test_policies_that_a_solve_remembers_are_those_that_would_be_worked_out_again(
+    world: TableWorld, result: ExactResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembering = solve(world, PARAMS, remembers=True)
+    alive = {time: result.reachable(time) for time in range(4)}
+    alive = {time: numbers[result.alive(numbers, time)] for time, numbers in alive.items()}
+    expected = {time: result.mean_policies(time, numbers) for time, numbers in alive.items()}
+    monkeypatch.setattr(solution, "sweep_block", lambda *_: pytest.fail("worked out again"))
+    for time, means in expected.items():
+        for part, again in zip(means, remembering.mean_policies(time, alive[time]), strict=True):
+            np.testing.assert_array_equal(part, again)
+
+
+def test_a_solve_remembers_nothing_where_there_is_no_room_for_all_times(
+    world: TableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembering = solve(world, PARAMS, remembers=True)._means
+    size = sum(part.size for _, means in remembering.values() for part in means)
+    for room, times in ((size, 4), (size - 1, 0)):
+        monkeypatch.setattr(induction, "REMEMBERED", room)
+        assert len(solve(world, PARAMS, remembers=True)._means) == times
 
 
 def test_any_order_of_states_is_fine(result: ExactResult) -> None:

@@ -1,5 +1,6 @@
 """SVG and PDF for papers, which look the same without any font."""
 
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,8 +10,9 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("fpdf")
 
+from empo_core.errors import ConfigError, StorageError
 from empo_pictures.canvas import PAPER, Pen, svg
-from empo_pictures.vectors import outlined, pdf_bytes, write_vectors
+from empo_pictures.vectors import outlined, pdf_bytes, write_pdf, write_svg
 
 
 def paint(pen: Pen) -> None:
@@ -67,22 +69,28 @@ def test_a_pdf_has_one_page_of_the_size_of_the_picture_and_no_fonts(document: st
     assert b"/BaseFont" not in content
 
 
-def test_both_are_written_and_what_has_no_size_is_a_warning(
-    document: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_pdf_is_written_beside_its_svg_and_what_has_no_size_is_refused(
+    document: str, tmp_path: Path
 ) -> None:
-    write_vectors(document, tmp_path / "start")
-    assert {path.name for path in tmp_path.iterdir()} == {"start.svg", "start.pdf"}
-    assert not caplog.records
-    write_vectors('<svg xmlns="http://www.w3.org/2000/svg"/>', tmp_path / "empty")
-    assert "empty.pdf" in caplog.text
-    assert (tmp_path / "empty.svg").exists()
+    file = tmp_path / "start.svg"
+    write_svg(document, file)
+    assert [path.name for path in tmp_path.iterdir()] == ["start.svg"]
+    assert write_pdf(file) == tmp_path / "start.pdf"
+    assert (tmp_path / "start.pdf").read_bytes() == pdf_bytes(file.read_text())
+    for broken in ('<svg xmlns="http://www.w3.org/2000/svg"/>', "<svg", "no picture"):
+        file.write_text(broken)
+        with pytest.raises(StorageError, match=re.escape(str(file))):
+            write_pdf(file)
+    with pytest.raises(StorageError, match=r"missing\.svg"):
+        write_pdf(tmp_path / "missing.svg")
 
 
-def test_without_matplotlib_texts_stay_texts_and_there_is_no_pdf(
+def test_without_the_extra_texts_stay_texts_and_a_pdf_is_refused(
     document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("matplotlib", "fpdf"):
         monkeypatch.setitem(sys.modules, name, None)
-    write_vectors(document, tmp_path / "start")
-    assert [path.name for path in tmp_path.iterdir()] == ["start.svg"]
+    write_svg(document, tmp_path / "start.svg")
     assert (tmp_path / "start.svg").read_text() == document
+    with pytest.raises(ConfigError, match=r"empo-pictures\[figures\]"):
+        write_pdf(tmp_path / "start.svg")

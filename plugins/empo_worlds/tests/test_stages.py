@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +12,7 @@ import pytest
 from empo_core.protocols import Tracker
 from empo_core.stages import COMPILING, LOADING, declared, kernel_stage
 from empo_core.tracker_group import TrackerGroup
+from empo_worlds import compilation
 
 KERNELS = """
 from empo_worlds.compilation import compiled, nested
@@ -112,3 +114,16 @@ def test_a_kernel_that_was_interrupted_is_not_shown_as_compiled(
     group.finish("interrupted")
     kernels.triple(2)
     assert watcher.shares[-1] == (COMPILING, 0)
+
+
+def test_who_waits_for_kernels_is_told_once_of_the_command_that_compiles_them_ahead(
+    kernels: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    compilation._tell_of_warmup.cache_clear()
+    group = TrackerGroup([Watcher()])
+    group.start(tmp_path, {})
+    with caplog.at_level(logging.INFO):
+        kernels.double(2)
+        kernels.triple(2)
+    group.finish("finished")
+    assert caplog.text.count("empo warmup") == 1

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from pydantic import JsonValue, ValidationError
 
@@ -15,6 +16,7 @@ from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
 from empo_core.runs.atomic import read_json
 from empo_core.runs.directory import RESULTS, SUMMARY
+from empo_core.runs.inputs import read_manifest
 from empo_core.threads import torch_threads
 from empo_exact.diagnostics.diagnose import (
     diagnose,
@@ -23,6 +25,7 @@ from empo_exact.diagnostics.diagnose import (
     refuse_unsuitable,
     takes_seconds,
 )
+from empo_exact.graph import StateGraph
 from empo_exact.inspection import opaque
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from empo_exact.parts.peers import Peers
 
 log = logging.getLogger("empo_exact")
+
+_graphs: WeakValueDictionary[str, StateGraph] = WeakValueDictionary()
+"""Graphs of results in use, by the digests of their worlds: runs of one world share it."""
 
 
 class Exact(Algorithm):
@@ -209,10 +215,19 @@ class Exact(Algorithm):
             params = self._params.model_copy(
                 update={"keep": "all", "compute": self._params.compute.model_copy(update=compute)}
             )
+            world = read_manifest(context.directory).world_digest
+            is_shared = world is not None and not params.reduce
             with torch_threads(1):
                 self._solved_again = solve(
-                    _world(context.world), params, tracker=context.tracker, seed=context.seed
+                    _world(context.world),
+                    params,
+                    tracker=context.tracker,
+                    seed=context.seed,
+                    graph=_graphs.get(world) if world and is_shared else None,
+                    remembers=True,
                 )
+            if world and is_shared:
+                _graphs[world] = self._solved_again.graph
         return self._solved_again
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.runs.atomic import make_folder
 from empo_exact.game import Game
-from empo_exact.solution import AT_ONCE, MeanPolicies, Solution
+from empo_exact.solution import AT_ONCE, Solution
 from empo_exact.storm import write_labels, write_rewards
+from empo_exact.sweep import MeanPolicies
 from empo_theory.inspection import LoopStep
 from empo_worlds.compilation import compiled
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int32, Int64
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker
@@ -20,7 +20,14 @@ from empo_exact.graph import StateGraph
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.reach import Mask, reachable_masks
-from empo_exact.sweep import Seconds, Solver, room, terminal_values
+from empo_exact.sweep import (
+    REMEMBERED,
+    MeanPolicies,
+    Seconds,
+    Solver,
+    room,
+    terminal_values,
+)
 from empo_exact.values import ValueStore
 
 log = logging.getLogger("empo_exact")
@@ -115,6 +122,8 @@ class GraphSweeps(Sweeps):
         problem: The problem.
         store: Keeps the values of all times; those of a world without a horizon are of time 0.
         failed: The same where robots have failed; None where they do not fail.
+        means: By time, numbers of states and the mean policies there; none of times that it was
+            not asked for.
     """
 
     def __init__(
@@ -123,8 +132,17 @@ class GraphSweeps(Sweeps):
         store: ValueStore,
         seconds: Seconds,
         failed: FailedSweeps | None = None,
+        *,
+        remembers: bool = False,
     ) -> None:
         """Nothing is valued yet.
+
+        Args:
+            problem: The problem.
+            store: Keeps the values.
+            seconds: Receives the time of both phases.
+            failed: The same where robots have failed.
+            remembers: Keep mean policies, too, where they are at most ``REMEMBERED`` numbers.
 
         Raises:
             SolveError: if the world has no horizon and can return to a state.
@@ -144,6 +162,15 @@ class GraphSweeps(Sweeps):
         self._after: Payoffs | None = None
         self._before: Payoffs | None = None
         self._has_gaps = False
+        self.means: dict[int, tuple[Int64[np.ndarray, " state"], MeanPolicies]] = {}
+        self._remembers = remembers and self._num_means() <= REMEMBERED
+
+    def _num_means(self) -> float:
+        """Numbers of the mean policies of all times; infinite where there is no horizon."""
+        if self.horizon is None:
+            return math.inf
+        of_state = sum(part.size for part in MeanPolicies.empty(self.problem.game, 1))
+        return of_state * sum(map(self.problem.graph.expanded_within, range(self.horizon)))
 
     @property
     def values(self) -> Values:
@@ -191,10 +218,13 @@ class GraphSweeps(Sweeps):
             before = self._before or Payoffs(problem, len(states))
             before.failed = self._failed_values
             before.forget_range()
-        bad = self._solver.sweep(states, after, values, left, threads, before)
+        means = MeanPolicies.empty(problem.game, len(states)) if self._remembers else None
+        bad = self._solver.sweep(states, after, values, left, threads, before, means)
         self._values, self._after, self._before = values, before, after
         refuse_non_finite(problem, values, when)
         time = None if self.horizon is None else self.horizon - done - 1
+        if means is not None and time is not None:
+            self.means[time] = states.astype(np.int64), means
         if bad:
             self._refuse_powerless(values, time)
             # Out of reach a human may be without power, and whatever leads there without values.

@@ -15,7 +15,7 @@ from empo_exact.solution import Solution
 from empo_pictures.canvas import GRID, GROUND, RGB, Pen, fitting
 from empo_pictures.picture_sheet import PictureSheet
 from empo_pictures.pictures import Frame, robot_policies, write_gif, write_png
-from empo_pictures.vectors import write_vectors
+from empo_pictures.vectors import write_svg
 
 FRAMES_PER_SECOND = 2
 MOST_NAMES: Final = 200
@@ -27,18 +27,18 @@ _TILE, _COLUMNS, _MOST_LINES = 96, 6, 12
 
 
 def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> None:
-    """Write ``start`` as PNG, SVG and PDF, and ``rollout_<i>.gif`` of a world that draws itself."""
+    """Write ``start`` as PNG and SVG, and ``rollout_<i>.gif`` of a world that draws itself."""
     world = solution.problem.world
     start = world.render(*_start(solution))
     if start is None:
         if (sheet := _text_sheet(solution)) is not None:
             write_png(sheet.pixels(), directory / "start.png")
-            write_vectors(sheet.svg(), directory / "start")
+            write_svg(sheet.svg(), directory / "start.svg")
         return
     write_png(start, directory / "start.png")
     vectors = world.render_svg(*_start(solution))
     if vectors is not None:
-        write_vectors(vectors, directory / "start")
+        write_svg(vectors, directory / "start.svg")
     generator = torch.Generator().manual_seed(seed)
     for number in range(rollouts if _has_all_times(solution) else 0):
         frames = []

@@ -31,7 +31,7 @@ from empo_exact.request import Request
 from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, StateValues
 from empo_exact.storm import export_game
-from empo_exact.sweep import Seconds
+from empo_exact.sweep import MeanPolicies, Seconds
 from empo_exact.terminal_states import uncovered_state, warning_after
 from empo_exact.values import Store, ValueStore
 from empo_pictures.notebooks import NotebookReport
@@ -88,8 +88,9 @@ class ExactResult(NotebookReport, Solution):
         reductions: Sequence[Reduction] = (),
         opening: Opening | None = None,
         failed: Solution | None = None,
+        means: Mapping[int, tuple[Int64[np.ndarray, " state"], MeanPolicies]] = {},
     ) -> None:
-        super().__init__(problem, store, failed)
+        super().__init__(problem, store, failed, means)
         self.params = params
         self.seconds = seconds
         self.seed = seed
@@ -263,8 +264,9 @@ class ExactResult(NotebookReport, Solution):
             self.clean_up()
 
     def draw(self, directory: Path) -> None:
-        """Write ``start.png``, ``start.svg``, ``start.pdf``, and rollouts of a world with pictures.
+        """Write ``start.png``, ``start.svg``, and rollouts of a world with pictures.
 
+        ``empo_pictures.vectors.write_pdf`` makes a PDF of the SVG file.
         The start of a world without pictures, such as a table, is its text between the goals'
         attainability and the robots' policies.
         """

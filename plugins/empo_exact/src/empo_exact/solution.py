@@ -6,7 +6,7 @@ Values are kept; policies are worked out again, by one sweep, for the states tha
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple, SupportsIndex
@@ -24,6 +24,8 @@ from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
 from empo_exact.sweep import (
+    REMEMBERED,
+    MeanPolicies,
     Workspace,
     empty_policies,
     end_values,
@@ -41,8 +43,6 @@ AT_ONCE = 8192
 """States whose policies are worked out at the same time."""
 KEPT = 512
 """Single states whose policies are kept for the next episode that comes by."""
-REMEMBERED = 12_000_000
-"""Numbers of mean policies that are kept, of 8 bytes each: a dozen for a state with few actions."""
 
 State = Int[Tensor, " word"] | Int[np.ndarray, " word"] | Sequence[int] | SupportsIndex
 
@@ -95,20 +95,6 @@ class StatePolicies(NamedTuple):
     u_r: Float64[np.ndarray, " state"]
 
 
-class MeanPolicies(NamedTuple):
-    """Policies in some states, those of humans averaged over their goals by weight.
-
-    Attributes:
-        pi_r: The robot's policy [state robot].
-        humans: The policy of each human, in the order of ``spec.humans`` [human state action].
-        u_r: The robot's intrinsic reward [state].
-    """
-
-    pi_r: Float64[np.ndarray, "state robot"]
-    humans: Float64[np.ndarray, "human state action"]
-    u_r: Float64[np.ndarray, " state"]
-
-
 class TimeValues(NamedTuple):
     """The values at one time, by state number; goals in the order of ``spec.goals``.
 
@@ -134,12 +120,26 @@ class Solution(SolvedWorld):
         failed: The same states where robots have failed; None where robots do not fail.
     """
 
-    def __init__(self, problem: Problem, store: Store, failed: Solution | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        store: Store,
+        failed: Solution | None = None,
+        means: Mapping[int, tuple[Int64[np.ndarray, " state"], MeanPolicies]] = {},
+    ) -> None:
+        """Take over what a solve has found.
+
+        Args:
+            problem: The problem that was solved.
+            store: Its values.
+            failed: The same where robots have failed.
+            means: By time, numbers of states and policies there that need not be worked out again.
+        """
         self.problem = problem
         self.store = store
         self.failed = failed
         self._later = lru_cache(maxsize=2)(self._payoffs)
-        self._means: dict[int, tuple[Int64[np.ndarray, " state"], MeanPolicies]] = {}
+        self._means = dict(means)
         self.policies_in = lru_cache(maxsize=KEPT)(self._policies_in)
 
     @property
@@ -360,19 +360,12 @@ class Solution(SolvedWorld):
         policies = empty_policies(problem, size)
         space = Workspace(0, make_scratch(game, problem.rho), policies)
         out, left = room(problem, int(order.max(initial=-1)) + 1), self._steps_left(time)
-        pi_r, u_r = np.zeros((count, game.num_robot_actions)), np.zeros(count)
-        humans = np.zeros((len(game.num_actions), count, policies.pi_h.shape[1]))
+        means = MeanPolicies.empty(game, count)
         for first in range(0, count, max(1, size)):
             block = Block(order, first, min(first + size, count))
             sweep_block(problem, block, later, out, space, left)
-            here = slice(first, block.last)
-            of_block = slice(0, block.last - first)
-            pi_r[here], u_r[here] = policies.pi_r[of_block], policies.u_r[of_block]
-            for human, mean in enumerate(humans):
-                goals = slice(game.first_goal[human], game.first_goal[human + 1])
-                mean[here] = policies.pi_h[of_block, :, goals] @ game.weight[goals]
-        humans /= humans.sum(2, keepdims=True)
-        return MeanPolicies(pi_r, humans, u_r)
+            means.take(game, policies, block.first, block.last)
+        return means
 
     def _policies_in(self, state: int, time: int) -> StatePolicies:
         """Policies in one state, given by number, at a time; ``policies_in`` keeps the last."""

@@ -39,7 +39,7 @@ from empo_exact.assumptions import Assumptions
 from empo_exact.defunct import failed_problem, failing
 from empo_exact.exploration_progress import exploring
 from empo_exact.game import Block, make_scratch
-from empo_exact.graph import Start, build_graph, start_chances, starts_of, world_graph
+from empo_exact.graph import Start, StateGraph, build_graph, start_chances, starts_of, world_graph
 from empo_exact.induction import FailedSweeps, GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
@@ -84,6 +84,8 @@ def solve(
     seed: int = 0,
     start: Start | None = None,
     peers: Peers | None = None,
+    graph: StateGraph | None = None,
+    remembers: bool = False,
 ) -> ExactResult:
     """Solve a world exactly: Phase 1 and Phase 2 by backward induction in float64.
 
@@ -98,6 +100,9 @@ def solve(
         start: State rows in which episodes start; None means the initial states. The first of the
             rows is the start of reports, chains and rollouts.
         peers: Processes that solve the world together, of which this is one; None: this alone.
+        graph: The graph of a result that was solved in one piece, without reductions, in an equal
+            world and from the same start; it is not explored again then.
+        remembers: Keep mean policies for whoever follows the closed loop, unless they are many.
 
     Returns:
         Values and policies at every reachable state and time.
@@ -145,8 +150,9 @@ def solve(
         graph, images = unfolding.reduced.graph, unfolding.reduced.images
         written, params = Sizes.of(unfolding.graph), unfolding.params
     else:
-        with exploring(world, params, tracker) as progress:
-            graph = world_graph(world, params, progress, start=start)
+        if graph is None:
+            with exploring(world, params, tracker) as progress:
+                graph = world_graph(world, params, progress, start=start)
         written = Sizes.of(graph)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
     if warning := warning_before(world, graph, params):
@@ -164,7 +170,7 @@ def solve(
     if params.defunct.rate > 0:
         failed = failed_sweeps(problem, params, store, seconds)
         problem = failing(problem, params.defunct.rate)
-    sweeps = GraphSweeps(problem, store, seconds, failed)
+    sweeps = GraphSweeps(problem, store, seconds, failed, remembers=remembers)
     done = sweeps.recover() if resume else 0
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(sweeps, done, threads, tracker, resume=resume)
@@ -172,7 +178,7 @@ def solve(
     if unfolding:
         return unfolding.result(problem, store, request, seconds)
     solved = None if failed is None else Solution(failed.problem, failed.store)
-    return ExactResult(problem, store, params, seconds, seed, failed=solved)
+    return ExactResult(problem, store, params, seconds, seed, failed=solved, means=sweeps.means)
 
 
 def failed_sweeps(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time as clock
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Float64, Int32
 
 from empo_exact.answers import combined, fingerprint, habit_answers
 from empo_exact.game import (
     Block,
+    Game,
     Policies,
     Scratch,
     Values,
@@ -24,6 +26,9 @@ from empo_exact.problem import Problem
 from empo_exact.risk import MomentPayoffs, phase2_of_moments
 from empo_exact.robots import phase2, write_ends
 
+REMEMBERED = 12_000_000
+"""Numbers of mean policies that are kept, of 8 bytes each: a dozen for a state with few actions."""
+
 
 @dataclass
 class Seconds:
@@ -34,6 +39,41 @@ class Seconds:
     phase1: float = 0.0
     phase2: float = 0.0
     total: float = 0.0
+
+
+class MeanPolicies(NamedTuple):
+    """Policies in some states, those of humans averaged over their goals by weight.
+
+    Attributes:
+        pi_r: The robot's policy [state robot].
+        humans: The policy of each human, in the order of ``spec.humans``; NaN where the episode is
+            over [human state action].
+        u_r: The robot's intrinsic reward [state].
+    """
+
+    pi_r: Float64[np.ndarray, "state robot"]
+    humans: Float64[np.ndarray, "human state action"]
+    u_r: Float64[np.ndarray, " state"]
+
+    @classmethod
+    def empty(cls, game: Game, size: int) -> MeanPolicies:
+        """Room for the policies in ``size`` states."""
+        humans, actions = len(game.num_actions), int(game.num_actions.max())
+        return cls(
+            np.zeros((size, game.num_robot_actions)),
+            np.zeros((humans, size, actions)),
+            np.zeros(size),
+        )
+
+    def take(self, game: Game, policies: Policies, first: int, last: int) -> None:
+        """Take over the policies of a block of states, which have these places here."""
+        here, block = slice(first, last), slice(0, last - first)
+        self.pi_r[here], self.u_r[here] = policies.pi_r[block], policies.u_r[block]
+        for human, mean in enumerate(self.humans):
+            goals = slice(game.first_goal[human], game.first_goal[human + 1])
+            mixed = policies.pi_h[block, :, goals] @ game.weight[goals]
+            with np.errstate(invalid="ignore"):
+                mean[here] = mixed / mixed.sum(1, keepdims=True)
 
 
 def empty_policies(problem: Problem, size: int) -> Policies:
@@ -182,6 +222,7 @@ class Solver:
         steps_left: int,
         threads: ThreadPoolExecutor,
         before: Payoffs | None = None,
+        means: MeanPolicies | None = None,
     ) -> int:
         """Both phases in all states of ``order``.
 
@@ -193,6 +234,7 @@ class Solver:
             threads: As many as the problem has workers.
             before: Receives the payoffs for the sweep before this one, while values are in the
                 cache; may be ``later`` where no state of ``order`` leads to another of them.
+            means: Receives the policies, by position in ``order``.
 
         Returns:
             How many states have no finite U_r.
@@ -208,6 +250,8 @@ class Solver:
                     self.problem, block, later, out, space, steps_left
                 )
                 begin = clock.perf_counter()
+                if means is not None:
+                    means.take(self.problem.game, space.policies, block.first, block.last)
                 if self.problem.prior is not None:
                     states = order[block.first : block.last]
                     policies = space.policies.pi_h[: len(states)]

@@ -55,7 +55,7 @@ def png_bytes(frame: Frame) -> bytes:
 
     check_frames([frame])
     buffer = io.BytesIO()
-    Image.fromarray(frame).save(buffer, format="PNG", optimize=True)
+    Image.fromarray(frame).save(buffer, format="PNG")
     return buffer.getvalue()
 
 
@@ -200,4 +200,4 @@ def _shared_palette(pictures: list[Frame]) -> Image.Image:
     step, stride = max(1, len(pictures) // 16), max(1, min(pictures[0].shape[:2]) // 200)
     sample = np.concatenate([picture[::stride, ::stride] for picture in pictures[::step]], axis=0)
     # One index is left for pixels that are as in the frame before, which makes files smaller.
-    return Image.fromarray(sample).quantize(255, method=Image.Quantize.MEDIANCUT)
+    return Image.fromarray(sample).quantize(255, method=Image.Quantize.FASTOCTREE)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree
 
-from empo_core.best_effort import best_effort
+from empo_core.errors import ConfigError, StorageError
 from empo_pictures.fonts import runs
 from empo_pictures.pictures import replace_file
 
@@ -27,21 +27,33 @@ _COMMANDS: Final = {1: ("M", 1), 2: ("L", 1), 3: ("Q", 2), 4: ("C", 3), 79: ("Z"
 """SVG's command and its number of points by matplotlib's code."""
 
 
-def write_vectors(document: str, path: Path) -> None:
-    """Write an SVG document as ``.svg`` with texts as paths, and as ``.pdf``.
-
-    Both need ``empo-pictures[figures]``: without matplotlib texts stay texts, and without fpdf2
-    there is no PDF. A document that cannot be a PDF, for one because it has no size, is a warning.
+def write_svg(document: str, path: Path) -> None:
+    """Write an SVG document; its texts as paths where ``empo-pictures[figures]`` is installed.
 
     Raises:
-        StorageError: if a file cannot be written.
+        StorageError: if the file cannot be written.
     """
     if find_spec("matplotlib"):
         document = outlined(document)
-    replace_file(path.with_suffix(".svg"), document.encode())
-    if find_spec("fpdf"):
-        with best_effort(f"drawing {path.with_suffix('.pdf')}"):
-            replace_file(path.with_suffix(".pdf"), pdf_bytes(document))
+    replace_file(path, document.encode())
+
+
+def write_pdf(path: Path) -> Path:
+    """Write the picture in an SVG file of a run as PDF, beside it; returns the path.
+
+    Runs leave this out, since it takes as long as all their other pictures.
+
+    Raises:
+        ConfigError: if ``empo-pictures[figures]`` is not installed.
+        StorageError: if a file cannot be read or written, or the picture has no size.
+    """
+    if not find_spec("fpdf"):
+        raise ConfigError("PDF needs fpdf2: pip install 'empo-pictures[figures]'")
+    try:
+        content = pdf_bytes(path.read_text("utf-8"))
+    except (OSError, ValueError, ElementTree.ParseError) as error:
+        raise StorageError(f"{path}: is no picture that can be a PDF: {error}") from error
+    return replace_file(path.with_suffix(".pdf"), content)
 
 
 def outlined(document: str) -> str:

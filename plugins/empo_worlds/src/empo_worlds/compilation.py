@@ -7,6 +7,7 @@ of what they compute, and they leave Python's global lock to other threads.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from inspect import unwrap
@@ -15,6 +16,8 @@ from weakref import WeakSet
 
 from empo_core.stages import declared, watchers
 from empo_worlds.kernel_sources import note_sources
+
+log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -92,8 +95,11 @@ def _listen() -> None:
 
     class Listener(event.Listener):
         def on_start(self, event: Any) -> None:
+            compiles = event.kind == "numba:compile"
             for watcher in watchers[:1]:
-                watcher.notice(compiles=event.kind == "numba:compile")
+                if compiles:
+                    _tell_of_warmup()
+                watcher.notice(compiles=compiles)
 
         def on_end(self, event: Any) -> None:
             pass  # Another kernel may be next: the stage ends when something else goes on.
@@ -101,3 +107,12 @@ def _listen() -> None:
     register: Any = event.register  # It has no types.
     for kind in ("numba:compiler_lock", "numba:compile"):
         register(kind, Listener())
+
+
+@cache
+def _tell_of_warmup() -> None:
+    """Say once in a process why it takes so long, and how later ones need not wait."""
+    log.info(
+        "compiling kernels, which the first use on a machine does; 'empo warmup' compiles all "
+        "of them ahead of the runs, in a minute or two"
+    )

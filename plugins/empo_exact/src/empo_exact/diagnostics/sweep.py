@@ -210,7 +210,7 @@ class Sweep:
                     layer.graph.successor,
                     part.states,
                     grouping.group,
-                    grouping.profile_chance,
+                    np.ascontiguousarray(grouping.profile_chance),
                     grouping.robot_chance,
                     grouping.pursuit,
                     grouping.own_action,
@@ -226,16 +226,22 @@ class Sweep:
     def _terms(
         self, achieved: Bool[np.ndarray, "state column"], layer: Layer, later: list[Floats]
     ) -> list[tuple[Floats, Floats]]:
-        """The bracket of (6), see ``rows.payoff``, as a sum of tables with weights by code."""
+        """The bracket of (6), see ``rows.payoff``, as a sum of tables with weights by code.
+
+        All are contiguous: for each other layout of an argument the kernel is compiled once more.
+        """
         game, shares = layer.game, (1.0 - layer.fails, layer.fails)
         terms = [
-            (share * game.discounted_h, values)
+            (share * game.discounted_h, np.ascontiguousarray(values))
             for values, share in zip(later, shares, strict=False)
         ]
         if self.problem.counts_presence:
             return terms  # Values are 1 where goals are achieved, as ``_of`` leaves them.
-        elsewhere = [(weight, np.where(achieved, 0.0, values)) for weight, values in terms]
-        return [(game.prob, achieved.astype(np.float64)), *elsewhere]
+        elsewhere = [
+            (weight, np.ascontiguousarray(np.where(achieved, 0.0, values)))
+            for weight, values in terms
+        ]
+        return [(game.prob, achieved.astype(np.float64, order="C")), *elsewhere]
 
 
 @compiled
