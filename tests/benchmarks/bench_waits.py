@@ -1,7 +1,7 @@
 """Processor time of what people wait for: commands as a whole, beside the solve alone.
 
     python tests/benchmarks/bench_waits.py [--rounds 3] [--world multigrid/asymmetric_freeing]
-        [--only TEXT]
+        [--only TEXT ...]
 
 Each row is a command in a process of its own, with kernels that are compiled already, in turns;
 medians. What reads a run reads one that kept nothing, and one that kept the values of all times.
@@ -16,7 +16,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 from paired import children_s
@@ -69,10 +70,11 @@ def empo(*arguments: str) -> tuple[str, ...]:
     return "-m", "empo_core", *arguments
 
 
-def cases(world: str, folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What people wait for, by its name; two runs of each sort are made here."""
+def cases(world: str, folder: Path) -> Iterator[tuple[str, Callable[[], tuple[str, ...]]]]:
+    """What people wait for, by its name; its runs are made when its command is asked for."""
     runs, example = str(folder / "runs"), str(EXAMPLE)
 
+    @cache
     def solved(keep: str, beta_r: int) -> str:
         """The directory of a run that kept so much."""
         name = folder / f"{keep}-{beta_r}"
@@ -80,27 +82,32 @@ def cases(world: str, folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         cpu_seconds(empo("run", world, "algorithm=exact", *options, f"runs={name}", "--quiet"))
         return str(next(name.iterdir()))
 
-    yield "import torch", ("-c", "import torch")
-    yield "empo plugins", empo("plugins")
-    yield "empo worlds", empo("worlds")
-    yield "empo check, main example", empo("check", example)
-    yield "empo run, main example", empo("run", example, f"runs={runs}", "--quiet")
-    cpu_seconds(empo("run", example, f"runs={folder / 'example'}", "--quiet"))
-    (result,) = map(str, (folder / "example").iterdir())
-    yield "its picture in a notebook", ("-c", PICTURE, result)
-    yield (
-        "empo from-minigrid",
-        empo("from-minigrid", "MiniGrid-DoorKey-5x5-v0", "-o", str(folder / "key.yaml")),
-    )
-    yield "empo play, first picture", empo("play", "multigrid/trivial")
-    yield "the solve alone", ("-c", SOLVE, world)
-    yield "empo run", empo("run", world, "algorithm=exact", f"runs={runs}", "--quiet")
+    @cache
+    def main_example() -> str:
+        """The directory of a run of the main example."""
+        cpu_seconds(empo("run", example, f"runs={folder / 'example'}", "--quiet"))
+        return str(next((folder / "example").iterdir()))
+
+    def about(command: str, keep: str, *beta_r: int) -> tuple[str, ...]:
+        """A command about runs that kept so much."""
+        return empo(command, *(solved(keep, beta) for beta in beta_r))
+
+    minigrid = ("MiniGrid-DoorKey-5x5-v0", "-o", str(folder / "key.yaml"))
+    yield "import torch", lambda: ("-c", "import torch")
+    yield "empo plugins", lambda: empo("plugins")
+    yield "empo worlds", lambda: empo("worlds")
+    yield "empo check, main example", lambda: empo("check", example)
+    yield "empo run, main example", lambda: empo("run", example, f"runs={runs}", "--quiet")
+    yield "its picture in a notebook", lambda: ("-c", PICTURE, main_example())
+    yield "empo from-minigrid", lambda: empo("from-minigrid", *minigrid)
+    yield "empo play, first picture", lambda: empo("play", "multigrid/trivial")
+    yield "the solve alone", lambda: ("-c", SOLVE, world)
+    yield "empo run", lambda: empo("run", world, "algorithm=exact", f"runs={runs}", "--quiet")
     for keep in ("auto", "all"):
-        first, second = (solved(keep, beta_r) for beta_r in (10, 20))
         note = ", keep: all" if keep == "all" else ""
-        yield f"empo explain{note}", empo("explain", first)
-        yield f"empo inspect{note}", empo("inspect", first)
-        yield f"empo compare of two{note}", empo("compare", first, second)
+        yield f"empo explain{note}", partial(about, "explain", keep, 10)
+        yield f"empo inspect{note}", partial(about, "inspect", keep, 10)
+        yield f"empo compare of two{note}", partial(about, "compare", keep, 10, 20)
 
 
 def main() -> None:
@@ -108,17 +115,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--world", default="multigrid/asymmetric_freeing")
-    parser.add_argument("--only", default="", help="rows whose name has this text")
+    parser.add_argument("--only", nargs="+", default=[""], help="rows whose name has such a text")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = dict(cases(options.world, Path(folder)))
-        chosen = [name for name in rows if options.only in name]
-        if "the solve alone" not in chosen:
-            chosen.append("the solve alone")
+        chosen = [name for name in rows if any(text in name for text in options.only)]
+        chosen = [*dict.fromkeys([*chosen, "the solve alone"])]
         seconds: dict[str, list[float]] = {name: [] for name in chosen}
         for _ in range(options.rounds):
             for name in chosen:
-                seconds[name].append(cpu_seconds(rows[name]))
+                seconds[name].append(cpu_seconds(rows[name]()))
                 print(name, f"{seconds[name][-1]:.2f}", file=sys.stderr, flush=True)
                 (Path(folder) / "key.yaml").unlink(missing_ok=True)
     table = Table(title=f"{options.world}; medians of {options.rounds} rounds")

@@ -19,6 +19,7 @@ from random_games import Shape, Table, TableWorld, random_table
 from empo_core.errors import SolveError
 from empo_exact.diagnostics import sweep
 from empo_exact.diagnostics.diagnose import diagnose
+from empo_exact.game import Game
 from empo_exact.plugin import Diagnostic, ExactParams, StateSet
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
@@ -183,7 +184,7 @@ def test_the_kernel_gets_arrays_of_one_layout_so_that_it_is_compiled_once(
 ) -> None:
     taken, kernel = list[np.ndarray](), sweep.add_outcomes
 
-    def add_outcomes(game: object, *arrays: np.ndarray) -> None:
+    def add_outcomes(game: Game, *arrays: np.ndarray) -> None:
         taken.extend(arrays)
         kernel(game, *arrays)
 
