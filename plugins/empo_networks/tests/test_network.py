@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from empo_core.errors import ConfigError
 from empo_core.types import Quantity, ValueQuery
+from empo_networks.encoders import FeatureLinear, FlatStates
 from empo_networks.network import Network
 from empo_networks.plugin import MlpParams
 from empo_testing.exploration import reachable_states
@@ -40,6 +42,23 @@ def test_each_state_is_encoded_once_however_many_questions_are_about_it(
     )
     assert len(network(query)) == count * goals
     assert rows == [count]
+
+
+def test_layers_of_features_leave_out_columns_of_zeros_only(
+    make: Make, picture_world: TinyWorld
+) -> None:
+    network = make("mlp", picture_world.spec, "v_r")
+    states = reachable_states(picture_world, limit=5)
+    steps = torch.arange(1, len(states) + 1)
+    scaler, layer = network.scaler, cast("FlatStates", network.encoders["state"]).layers[0]
+    assert isinstance(layer, FeatureLinear)
+    drawn = scaler.scaled(scaler.featurizer(states), steps)
+    assert 0 < len(drawn.nonzero.columns) < drawn.flat.shape[1] == layer.in_features
+    assert torch.equal(drawn.flat[:, drawn.nonzero.columns], drawn.nonzero.values)
+    assert int((drawn.flat != 0).sum()) == int((drawn.nonzero.values != 0).sum())
+    torch.testing.assert_close(layer(drawn), layer(drawn.flat))
+    for _ in range(2):  # The second time from the cache.
+        assert torch.equal(scaler(ValueQuery(states, steps)).flat, drawn.flat)
 
 
 def test_values_change_with_every_step(make: Make) -> None:
