@@ -132,7 +132,7 @@ def embodied_scores(
 ) -> dict[str, dict[str, Score]]:
     """Scores of references and solved robots in variations, by sampled episodes.
 
-    A robot is solved once for all variations with one goal cell.
+    Robots are solved side by side, once for all variations with one goal cell.
     """
     given, scores = settings.embodied, {number: {} for number in numbers}
     variations = published(layout).variations()
@@ -140,23 +140,22 @@ def embodied_scores(
     for number in numbers:
         goals.setdefault(str(variations[number].goal_pos), []).append(number)
     for same_goal in goals.values():
-        place: GoalCell | None = None
-        for robot in (*REFERENCES, *given.robots):
-            missing = []
+        missing: dict[str, list[int]] = {}
+        for name in (*REFERENCES, *given.robots):
             for number in same_goal:
-                score = results.read(layout, str(number), robot)
+                score = results.read(layout, str(number), name)
                 if score is None:
-                    missing.append(number)
+                    missing.setdefault(name, []).append(number)
                 else:
-                    scores[number][robot] = score
-            if missing:
-                place = place or GoalCell(settings, variations[same_goal[0]])
-                boards = [variations[number] for number in missing]
-                keys = [place.world.board.cell(board.key_pos[0]) for board in boards]
-                seeds = [given.seed + number for number in missing]
-                played = place.scores(robot, keys, seeds)
-                for number, score in zip(missing, played, strict=True):
-                    scores[number][robot] = results.write(score, layout, str(number), robot)
+                    scores[number][name] = score
+        if not missing:
+            continue
+        place = GoalCell(settings, variations[same_goal[0]])
+        for name, robot in place.solve(list(missing)).items():
+            for number in missing[name]:
+                key = place.board.cell(variations[number].key_pos[0])
+                score = place.play(robot, key, given.seed + number)
+                scores[number][name] = results.write(score, layout, str(number), name)
     return {f"{layout} {number}": scores[number] for number in numbers}
 
 
