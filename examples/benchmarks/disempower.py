@@ -151,7 +151,7 @@ def embodied_scores(
         if not missing:
             continue
         place = GoalCell(settings, variations[same_goal[0]])
-        for name, robot in place.solve(list(missing)).items():
+        for name, robot in place.solve(list(missing)):
             for number in missing[name]:
                 key = place.board.cell(variations[number].key_pos[0])
                 score = place.play(robot, key, given.seed + number)

@@ -83,7 +83,8 @@ def moved_pair(moves: Moves, state: int, user_action: int, bystander_action: int
 @inlined
 def is_hindered(conflict: int, user: int, bystander: int) -> bool:
     """True if an action does nothing because of where humans are now."""
-    return conflict in (NOWHERE, user, bystander)
+    is_taken: bool = conflict == user or conflict == bystander
+    return is_taken or conflict == NOWHERE
 
 
 @compiled
@@ -149,6 +150,32 @@ def idle_successors(
             pair = moved_pair(moves, first + item, profile % CHOICES, profile // CHOICES)
             after = moves.number[moves.arrangement[first + item], pair]
             successor[item, profile] = after - first
+
+
+@compiled
+def list_next(
+    moves: Moves,
+    states: Int32[np.ndarray, " item"],
+    is_listed: Bool[np.ndarray, " state"],
+    following: Int32[np.ndarray, " state"],
+) -> int:
+    """List the states that follow some states and are not marked yet, and mark them; how many."""
+    count = 0
+    for state in states:
+        arrangement = moves.arrangement[state]
+        for profile in range(CHOICES * CHOICES):
+            pair = moved_pair(moves, state, profile % CHOICES, profile // CHOICES)
+            user, bystander = pair // moves.cells, pair % moves.cells
+            for action in range(moves.leads.shape[1]):
+                target = arrangement
+                if not is_hindered(moves.conflict[arrangement, action], user, bystander):
+                    target = moves.leads[arrangement, action]
+                after = moves.number[target, pair]
+                if not is_listed[after]:
+                    is_listed[after] = True
+                    following[count] = after
+                    count += 1
+    return count
 
 
 def reachable_moves(board: Board) -> Moves:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import disempower_lockstep_kernels as kernels
 import numpy as np
-from disempower_arrangements import CHOICES, reachable_moves
+from disempower_arrangements import CHOICES, list_next, reachable_moves
 
 from empo_benchmarks.disempower.board import BYSTANDER, HUMANS, USER, Board
 from empo_exact.game import LANES, aligned
@@ -16,12 +18,18 @@ from empo_exact.plugin import ExactParams
 
 ROOM = 10_000_000_000
 """Bytes of values of all states that are kept at a time."""
+EVERYWHERE = 8
+"""Steps from the end up to which all states are worked out."""
+SLOTS = 160
+"""States of an arrangement that are worked out together: all of them on the published boards."""
 NAMES = ("user", "bystander")
 ASSUMED = {
     "robot_model": "even", "nu": 0.0, "counting": "arrival", "rho": 1, "x_agg": "sum",
     "u_agg": "sum", "accrual": "discrete",
 }  # fmt: skip
 """The theory that kernels take for granted."""
+SHARED = ("beta_h", "gamma_h", "gamma_r", "zeta", "eta")
+"""Symbols that all robots have in common."""
 
 
 @dataclass(frozen=True)
@@ -37,27 +45,33 @@ class Asked:
     is_idle: bool = False
 
 
+    @property
+    def is_fixed(self) -> bool:
+        """It acts the same whatever is attained: never, or any action alike."""
+        return self.is_idle or self.params.theory.beta_r == 0
+
+
 @dataclass(frozen=True)
 class Robot:
     """A robot that was worked out, and the power of both humans beside it.
 
     Attributes:
         asked: What was asked for.
+        number: Its number among those that were worked out with it and are not fixed.
         x_h: Power of user and bystander at the start.
         v_r: V_r there.
-        later: V_r with one step less to go [state]; where it is idle, of the start's arrangement.
-        cpu_seconds: What it took, with those that were worked out beside it.
+        cpu_seconds: What it took until the start was known, with all others beside it.
     """
 
     asked: Asked
+    number: int
     x_h: tuple[float, float]
     v_r: float
-    later: np.ndarray
     cpu_seconds: float
 
 
 class LockStep:
-    """Backward induction for several robots at once, over all states of a layout.
+    """Backward induction for several robots at once, over the states of a layout with keys.
 
     It exists because ``empo_exact.solve`` would take days for what is asked here. It says the same
     as that with all states as starts, to rounding, where nobody can be frozen and humans expect any
@@ -73,125 +87,248 @@ class LockStep:
     """
 
     def __init__(self, board: Board, steps: int) -> None:
-        self.moves, self._steps = reachable_moves(board), steps
+        self.moves, self.steps = reachable_moves(board), steps
         row = board.start_row()
         self.start = int(self.moves.number[0, row[USER] * board.cells + row[BYSTANDER]])
         self.cells, self.actions = board.cells, len(board.assistant_actions)
         self.padded = -(-board.cells // LANES) * LANES
         self.scratch = scratch(board.cells, self.padded, self.actions)
-        self._hoped = np.empty((0, HUMANS * self.padded))
+        self._is_listed = np.zeros(self.states, np.bool_)
+        self._following = np.empty(self.states, np.int32)
+        self._like = Asked(ExactParams())
+        self._towers: tuple[Tower, Tower] | None = None
 
     @property
     def states(self) -> int:
         """Number of states."""
         return len(self.moves.rows)
 
-    def solve(self, robots: Mapping[str, Asked]) -> dict[str, Robot]:
+    def following(self, states: np.ndarray) -> np.ndarray:
+        """Numbers of all states that may follow some states, ascending."""
+        count = list_next(self.moves, states, self._is_listed, self._following)
+        found = np.sort(self._following[:count])
+        self._is_listed[found] = False
+        return found
+
+    def within_reach(self) -> list[np.ndarray]:
+        """States that can be reached from the start within 0, 1, ... steps."""
+        reached = [np.array([self.start], np.int32)]
+        while len(reached) <= self.steps:
+            reached.append(np.union1d(reached[-1], self.following(reached[-1])))
+        return reached
+
+    def solve(self, robots: Mapping[str, Asked]) -> Iterator[tuple[str, Robot]]:
         """Robots by name, as many at a time as there is room for.
 
+        ``policies`` knows those that came last.
+
         Raises:
-            ValueError: if the theory of one is another than that of these kernels.
+            ValueError: if the theory of one is another than that of the kernels or of the others.
         """
+        check(robots)
+        self._like = next(iter(robots.values()))
         size = 2 * HUMANS * self.padded * 8 * self.states
         at_once = max(1, ROOM // size - 1)
-        idle = [name for name in robots if robots[name].is_idle]
-        acting = [name for name in robots if name not in idle]
-        solved: dict[str, Robot] = {}
-        for first in range(0, max(1, len(acting)), at_once):
-            names = acting[first : first + at_once]
-            groups = [idle if first == 0 else [], names]
-            solved |= self._solve([{name: robots[name] for name in group} for group in groups])
-        return {name: solved[name] for name in robots}
+        fixed = {name: asked for name, asked in robots.items() if asked.is_fixed}
+        others = [name for name in robots if name not in fixed]
+        for first in range(0, max(1, len(others)), at_once):
+            names = others[first : first + at_once]
+            yield from self._solve(
+                fixed if first == 0 else {}, {name: robots[name] for name in names}
+            )
 
-    def _solve(self, groups: Sequence[Mapping[str, Asked]]) -> dict[str, Robot]:
-        """Idle robots and others, in one go."""
-        begin, self._hoped = time.process_time(), np.empty((0, 0))
-        # States of the start's arrangement, which an idle assistant never leaves, are the first.
-        counts = int((self.moves.arrangement == 0).sum()), self.states
-        idle, acting = (
-            Values(self, [*group.values()], count)
-            for group, count in zip(groups, counts, strict=True)
-        )
-        for _ in range(self._steps - 1):
-            idle.step(acting.later.hoped)
-            acting.step(acting.later.hoped)
-        self._hoped = acting.later.hoped
-        solved = {}
-        for group, values in zip(groups, (idle, acting), strict=True):
-            x_h, v_r = values.at_start(self._hoped)
+    def _solve(
+        self, fixed: Mapping[str, Asked], others: Mapping[str, Asked]
+    ) -> Iterator[tuple[str, Robot]]:
+        begin, self._towers = time.process_time(), None
+        reached = self.within_reach()
+        tower = Tower(self, [*others.values()])
+        beside = Beside(self, [*fixed.values()], reached[-1])
+        for done in range(1, self.steps):
+            states = reached[self.steps - done]
+            beside.step(tower.last.hoped, states)
+            tower.step(states)
+        self._towers = tower, tower.of_humans()
+        seconds = time.process_time() - begin
+        later = beside.later._replace(hoped=tower.last.hoped)
+        for group, values in ((fixed, later), (others, tower.last)):
+            x_h, v_r = self._at_start([*group.values()], values)
             for number, (name, asked) in enumerate(group.items()):
                 power = float(x_h[number, USER]), float(x_h[number, BYSTANDER])
-                later = values.later.v_r[:, number].copy()
-                seconds = time.process_time() - begin
-                solved[name] = Robot(asked, power, float(v_r[number]), later, seconds)
-        return solved
+                yield name, Robot(asked, number, power, float(v_r[number]), seconds)
 
-    def policies(self, robot: Robot, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Policies with all steps to go, once robots were solved for.
+    def _at_start(
+        self, asked: Sequence[Asked], later: kernels.Later
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Powers and V_r at the start [robot human] and [robot]."""
+        none, now = np.empty((0, 0, 0)), values(len(asked), 1, self.padded)
+        choices = kernels.Choices(none, none, np.empty((1, len(asked), HUMANS)))
+        self.sweep(asked, later, np.array([self.start], np.int32), now, choices)
+        return choices.x_h[0], now.v_r[0]
+
+    def sweep(
+        self,
+        asked: Sequence[Asked],
+        later: kernels.Later,
+        states: np.ndarray,
+        now: kernels.Later,
+        choices: kernels.Choices | None = None,
+    ) -> None:
+        """One step back in some states; results go to their numbers, or by position if choices do.
 
         Args:
-            robot: One of them.
-            states: State numbers, those of an arrangement together.
+            asked: The robots.
+            later: Values a step later.
+            states: State numbers, ascending.
+            now: Receives the values.
+            choices: Receives policies and powers, if they are wanted.
+        """
+        theory = theory_of(asked, self._like, self.cells, self.padded)
+        places = states if choices is None else np.arange(len(states), dtype=np.int32)
+        choices = choices or kernels.Choices(*(np.empty((0, 0, 0)) for _ in range(3)))
+        kernels.sweep(self.moves, theory, later, states, places, now, choices, self.scratch)
+
+    def policies(self, robot: Robot, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Policies with all steps to go.
+
+        Args:
+            robot: One of the robots that were worked out last.
+            states: State numbers, ascending.
 
         Returns:
             Those of the humans, for the user's goals first, and the robot's
             [state goal action] and [state action].
         """
-        theory, count = theory_of([robot.asked], self.cells, self.padded), len(states)
-        later = kernels.Later(self._hoped, np.empty((1, 0, 0)), robot.later[:, None])
-        now = kernels.Later(np.empty((count, HUMANS * self.padded)), later.attained, later.v_r)
-        pi_h = np.empty((count, CHOICES, HUMANS * self.padded))
-        pi_r = np.empty((count, 1, self.actions))
+        assert self._towers is not None, "solve first"
+        tower, count = self._towers[robot.asked.is_fixed], len(states)
+        tower.require(self.following(states))
+        robots, goals = len(tower.asked), HUMANS * self.padded
+        pi_h, pi_r = np.empty((count, CHOICES, goals)), np.empty((count, robots, self.actions))
+        now = kernels.Later(np.empty((count, goals)), np.empty((0, 0)), np.empty((0, robots)))
         choices = kernels.Choices(pi_h, pi_r, np.empty((0, 0, 0)))
-        order = states.astype(np.int32)
-        kernels.sweep(self.moves, theory, later, order, now, choices, self.scratch)
-        goals = np.arange(HUMANS)[:, None] * self.padded + np.arange(self.cells)
-        return pi_h[:, :, goals.ravel()].transpose(0, 2, 1), pi_r[:, 0]
+        self.sweep(tower.asked, tower.last, states, now, choices)
+        columns = np.arange(HUMANS)[:, None] * self.padded + np.arange(self.cells)
+        pi_h = pi_h[:, :, columns.ravel()].transpose(0, 2, 1)
+        if not robot.asked.is_fixed:
+            return pi_h, pi_r[:, robot.number]
+        fixed = np.zeros((count, self.actions))
+        fixed[:, 0 if robot.asked.is_idle else slice(None)] = 1
+        return pi_h, fixed / fixed.sum(1, keepdims=True)
 
 
-class Values:
-    """Values of some robots in the first states of a layout, from the last step back.
+class Tower:
+    """Values beside robots by the number of steps to go: near the end, of all states.
+
+    Further from the end they are those of the states that somebody asked for, and of what may
+    follow these: few, since episodes begin in one state.
 
     Attributes:
-        later: What states pay a step later; what humans hope for is known of all states.
+        asked: The robots; without any, what humans hope for is all.
 
     Args:
         place: The layout.
         asked: The robots.
-        count: How many states.
     """
 
-    def __init__(self, place: LockStep, asked: Sequence[Asked], count: int) -> None:
-        self._place, self._theory = place, theory_of(asked, place.cells, place.padded)
-        self._order = np.arange(count, dtype=np.int32)
-        self.later, self._spare = (values(len(asked), count, place.padded) for _ in range(2))
-        self.later.hoped[:], self.later.attained[:] = 0, 0
-        for human in range(HUMANS):
-            own = human * place.padded + place.moves.rows[:count, human]
-            self.later.hoped[self._order, own] = 1
-            self.later.attained[:, self._order, own] = 1
-        for number, robot in enumerate(asked):
-            self.later.v_r[:, number] = robot.params.theory.terminal_value
+    def __init__(self, place: LockStep, asked: Sequence[Asked]) -> None:
+        self._place, self.asked, self._steps = place, asked, 0
+        self._everywhere = np.arange(place.states, dtype=np.int32)
+        self._base, self._spare = (
+            values(len(asked), place.states, place.padded) for _ in range(2)
+        )
+        self._base.hoped[:], self._base.attained[:] = 0, 0
+        write_ends(place, asked, self._base, self._everywhere)
+        self._levels: list[tuple[kernels.Later, np.ndarray]] = []
 
-    def step(self, hoped: np.ndarray) -> None:
-        """Go a step back, by what humans hope for in all states a step later."""
-        none = kernels.Choices(*(np.empty((0, 0, 0)) for _ in range(3)))
-        self._sweep(hoped, self._order, self._spare, none)
-        self.later, self._spare = self._spare, self.later
+    def of_humans(self) -> Tower:
+        """What humans hope for, which is the same beside any robots."""
+        tower = copy(self)
+        tower.asked = ()
+        tower._base = values(0, 0, self._place.padded)._replace(hoped=self._base.hoped)
+        tower._levels = []
+        for _ in self._levels:
+            tower._add_level()
+        return tower
 
-    def at_start(self, hoped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Powers and V_r at the start, one step earlier [robot human] and [robot]."""
-        robots = len(self._theory.beta_r)
-        now, none = values(robots, 1, self._place.padded), np.empty((0, 0, 0))
-        choices = kernels.Choices(none, none, np.empty((1, robots, HUMANS)))
-        self._sweep(hoped, np.array([self._place.start], np.int32), now, choices)
-        return choices.x_h[0], now.v_r[0]
+    @property
+    def last(self) -> kernels.Later:
+        """Values with the most steps to go."""
+        return self._levels[-1][0] if self._levels else self._base
 
-    def _sweep(
-        self, hoped: np.ndarray, order: np.ndarray, now: kernels.Later, choices: kernels.Choices
-    ) -> None:
-        later, place = self.later._replace(hoped=hoped), self._place
-        kernels.sweep(place.moves, self._theory, later, order, now, choices, place.scratch)
+    def step(self, states: np.ndarray) -> None:
+        """Go a step back, in some states at least."""
+        if self._steps < EVERYWHERE:
+            self._place.sweep(self.asked, self._base, self._everywhere, self._spare)
+            self._base, self._spare = self._spare, self._base
+        else:
+            self._spare = values(0, 0, self._place.padded)
+            self._add_level()
+            self.require(states)
+        self._steps += 1
+
+    def _add_level(self) -> None:
+        place = self._place
+        level = sparse_values(len(self.asked), place.states, place.padded)
+        self._levels.append((level, np.zeros(place.states, np.bool_)))
+
+    def require(self, states: np.ndarray, level: int | None = None) -> None:
+        """Work out values of some states with the most steps to go, unless they are known.
+
+        Args:
+            states: State numbers, ascending.
+            level: A level with fewer steps to go instead; -1 knows all states.
+        """
+        level = len(self._levels) - 1 if level is None else level
+        if level < 0:
+            return
+        now, is_known = self._levels[level]
+        new = states[~is_known[states]]
+        if len(new):
+            is_known[new] = True
+            self.require(self._place.following(new), level - 1)
+            later = self._levels[level - 1][0] if level else self._base
+            self._place.sweep(self.asked, later, new, now)
+
+
+class Beside:
+    """Values beside robots that are fixed, which matter at the start only.
+
+    Attributes:
+        asked: The robots.
+        later: Values of states that can be reached until then.
+
+    Args:
+        place: The layout.
+        asked: The robots.
+        states: The states that can be reached until the end.
+    """
+
+    def __init__(self, place: LockStep, asked: Sequence[Asked], states: np.ndarray) -> None:
+        self._place, self.asked = place, asked
+        self.later, self._spare = (
+            sparse_values(len(asked), place.states, place.padded) for _ in range(2)
+        )
+        write_ends(place, asked, self.later, states)
+
+    def step(self, hoped: np.ndarray, states: np.ndarray) -> None:
+        """Go a step back, by what humans hope for a step later, in some states."""
+        if self.asked:
+            later = self.later._replace(hoped=hoped)
+            self._place.sweep(self.asked, later, states, self._spare)
+            self.later, self._spare = self._spare, self.later
+
+
+def write_ends(
+    place: LockStep, asked: Sequence[Asked], values: kernels.Later, states: np.ndarray
+) -> None:
+    """Write what states pay where the episode is over: goals that are achieved, into zeros."""
+    for human in range(HUMANS):
+        own = human * place.padded + place.moves.rows[states, human]
+        values.hoped[states, own] = 1
+        for number in range(len(asked)):
+            values.attained[number * place.states + states.astype(np.int64), own] = 1
+    for number, robot in enumerate(asked):
+        values.v_r[states, number] = robot.params.theory.terminal_value
 
 
 def values(robots: int, states: int, padded: int) -> kernels.Later:
@@ -199,34 +336,40 @@ def values(robots: int, states: int, padded: int) -> kernels.Later:
     goals = HUMANS * padded
     return kernels.Later(
         hoped=aligned((states, goals)),
-        attained=aligned((robots, states, goals)),
+        attained=aligned((robots * states, goals)),
         v_r=np.empty((states, robots)),
     )
 
 
-def theory_of(asked: Sequence[Asked], cells: int, padded: int) -> kernels.Theory:
+def sparse_values(robots: int, states: int, padded: int) -> kernels.Later:
+    """Zeros that take memory where they are written to only, in pages that are small."""
+    goals = HUMANS * padded
+    shapes = (states, goals), (robots * states, goals), (states, robots)
+
+    def zeros(shape: tuple[int, int]) -> np.ndarray:
+        size = max(1, shape[0] * shape[1])
+        memory = mmap.mmap(-1, 8 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return np.frombuffer(memory)[: shape[0] * shape[1]].reshape(shape)
+
+    return kernels.Later(*map(zeros, shapes))
+
+
+def theory_of(asked: Sequence[Asked], like: Asked, cells: int, padded: int) -> kernels.Theory:
     """Symbols of some robots.
 
-    Raises:
-        ValueError: if the kernels take another theory for granted.
+    Args:
+        asked: The robots.
+        like: One that has the same humans and the same aggregation of power.
+        cells: Number of goals of each human.
+        padded: The same, with those that fill up a row.
     """
+    theory = like.params.theory
     theories = [robot.params.theory for robot in asked]
-    for theory in theories:
-        for key, value in ASSUMED.items():
-            if getattr(theory, key) != value:
-                raise ValueError(
-                    f"theory.{key} is {getattr(theory, key)!r}; layouts with keys are solved for "
-                    f"{value!r} only"
-                )
-    shared = ("beta_h", "gamma_h", "gamma_r", "zeta", "eta")
-    symbols = {tuple(float(getattr(theory, key)) for key in shared) for theory in theories}
-    if len(symbols) > 1:
-        raise ValueError(f"robots with different {', '.join(shared)} cannot be solved side by side")
     weight = np.zeros((HUMANS, padded))
     weight[:, :cells] = 1 / cells
     counts = [[name in (robot.params.counts or NAMES) for name in NAMES] for robot in asked]
     return kernels.Theory(
-        *next(iter(symbols), (0.0,) * len(shared)),
+        *(float(getattr(theory, key)) for key in SHARED),
         beta_r=np.array([theory.beta_r for theory in theories], np.float64),
         xi=np.array([theory.xi for theory in theories], np.float64),
         counts=np.array(counts, np.bool_).reshape(-1, HUMANS),
@@ -236,32 +379,54 @@ def theory_of(asked: Sequence[Asked], cells: int, padded: int) -> kernels.Theory
     )
 
 
+def check(robots: Mapping[str, Asked]) -> None:
+    """Refuse robots that cannot be worked out side by side.
+
+    Raises:
+        ValueError: if there are some.
+    """
+    first = next(iter(robots.values())).params.theory
+    wanted = ASSUMED | {key: getattr(first, key) for key in SHARED}
+    for name, robot in robots.items():
+        for key, value in wanted.items():
+            if getattr(robot.params.theory, key) != value:
+                raise ValueError(
+                    f"{name}: theory.{key} is {getattr(robot.params.theory, key)!r}; in layouts "
+                    f"with keys it is {value!r} for all robots"
+                )
+
+
 def scratch(cells: int, padded: int, actions: int) -> kernels.Scratch:
     """Working memory of the kernels."""
-    moves, pairs, goals = CHOICES, CHOICES * CHOICES, HUMANS * padded
-    items = max(actions + 1, (actions + 1) * moves)
+    profiles, goals, options = CHOICES * CHOICES, HUMANS * padded, actions + LANES
+
+    def whole(*shape: int) -> np.ndarray:
+        return np.zeros(shape, np.int32)
+
     return kernels.Scratch(
-        target=np.zeros((HUMANS, moves), np.int64),
-        ways=np.zeros((HUMANS, moves)),
-        evenly=np.zeros((HUMANS, moves)),
-        move=np.zeros((HUMANS, moves), np.int64),
-        moves=np.zeros(HUMANS, np.int64),
-        pair=np.zeros(pairs, np.int64),
-        cell=np.zeros((HUMANS, pairs), np.int64),
-        known=np.zeros(cells * cells, np.int64),
-        expected=aligned((cells * cells, goals)),
-        known_beside=np.zeros(cells * cells, np.int64),
-        expected_beside=aligned((cells * cells, goals)),
-        q=aligned((moves, goals)),
-        chance=aligned((moves, goals)),
-        marginal=np.zeros((HUMANS, moves)),
-        profile=np.zeros(pairs),
-        reply=np.zeros((actions + 1, pairs), np.int64),
-        same=np.zeros(actions, np.int64),
-        reply_ways=np.zeros(actions + LANES),
-        q_r=np.zeros(actions + LANES),
-        pi_r=np.zeros(actions + LANES),
-        row=np.zeros(items, np.int64),
-        weight=np.zeros(items),
+        target=whole(SLOTS, HUMANS, CHOICES),
+        ways=np.zeros((SLOTS, HUMANS, CHOICES)),
+        move=whole(SLOTS, HUMANS, CHOICES),
+        moves=whole(SLOTS, HUMANS),
+        end=whole(SLOTS, profiles),
+        cell=whole(SLOTS, HUMANS, profiles),
+        ends=whole(SLOTS),
+        chance=aligned((SLOTS, CHOICES, goals)),
+        marginal=np.zeros((SLOTS, HUMANS, CHOICES)),
+        end_chance=np.zeros((SLOTS, profiles)),
+        reply=whole(SLOTS, actions + 1, profiles),
+        replies=whole(SLOTS),
+        same=whole(SLOTS, actions),
+        reply_ways=np.zeros((SLOTS, options)),
+        known=np.zeros((2, cells * cells), np.int64),
+        even=aligned((cells * cells, goals)),
+        even_beside=aligned((cells * cells, goals)),
+        replied=aligned((profiles, goals)),
+        q=aligned((CHOICES, goals)),
+        share=np.zeros(CHOICES),
+        q_r=np.zeros(options),
+        pi_r=np.zeros(options),
+        row=np.zeros(options + CHOICES, np.int64),
+        weight=np.zeros(options + CHOICES),
         value=aligned((1, goals)),
     )

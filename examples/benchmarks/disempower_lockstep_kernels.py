@@ -2,19 +2,22 @@
 
 Equations (1)-(9) as in ``empo_exact``, for humans who expect any action of the assistant alike::
 
-    sweep                  some states
+    sweep                  the states of one arrangement after the other
       list_moves           where each human can go, with how many of its actions
-      list_pairs           where both are after each pair of moves
+      list_pairs           where both may be after their moves
       phase1               (1)-(3)
-        expect_assistant   (1) the mean over the assistant's actions, once per arrangement and pair
-      list_replies         where each action of the assistant leads after each pair of moves
-      phase2               (4)-(9), for each robot
+        expect_even        (1) the mean over the assistant's actions, once per pair of cells
+      list_replies         where each action of the assistant leads after the moves
+      for each robot:
         choose             (4), (5)
-        attain             (6)
+        phase2             (6)-(9)
+          expect_replies   (6) the mean over the assistant's actions
+          expect_even      (6) the same of a robot that takes any action alike
 
 Within a step humans move, and then the assistant acts on where they are. So the mean over its
-actions is taken once for each pair of cells and not once for each pair of moves that lead there.
-Actions that lead to the same place are one, with a weight.
+actions is taken once for each pair of cells in which humans may then be, and not once for each
+pair of their actions. Actions that lead to the same place are one, with a weight. Humans stay in
+an arrangement while they move, so that what an arrangement needs stays in the processor's cache.
 """
 
 from __future__ import annotations
@@ -31,8 +34,11 @@ from empo_benchmarks.disempower.kernel import NOWHERE, destination, in_each_othe
 from empo_exact.game import LANES
 from empo_exact.robots import raised
 from empo_exact.simd import (
+    EIGHT,
     FOUR,
+    SIXTEEN,
     Lanes,
+    eight,
     entry,
     exponential,
     four,
@@ -42,6 +48,7 @@ from empo_exact.simd import (
     load,
     logarithm,
     over_goals,
+    sixteen,
     store,
 )
 from empo_worlds.compilation import inlined
@@ -90,7 +97,7 @@ class Later(NamedTuple):
 
     Attributes:
         hoped: By what humans hope for, V_h^m [state goal].
-        attained: By what they attain, V_h^e [robot state goal].
+        attained: By what they attain, V_h^e, robot by robot [robot and state, goal].
         v_r: V_r [state robot].
     """
 
@@ -114,53 +121,56 @@ class Choices(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Working memory.
+    """Working memory; the states of an arrangement have a slot each.
 
     Attributes:
-        target: Cells to which each human can go, the one where it stays first [human move].
-        ways: With how many of its actions [human move].
-        evenly: That as a share of all actions [human move].
-        move: The move of each action [human action].
-        moves: How many moves there are [human].
-        pair: Cells of both humans after a pair of moves, as one number [pair of moves].
-        cell: The same as two numbers [human, pair of moves].
-        known: The arrangement for which a row of ``expected`` holds [pair].
-        expected: Payoff of each pair of cells before the assistant takes any action alike, by what
-            humans hope for [pair goal].
-        known_beside: The arrangement and the robot for which a row of the next holds [pair].
-        expected_beside: The same by what they attain [pair goal].
+        target: Cells to which each human can go, the one where it stays first [slot human move].
+        ways: With how many of its actions [slot human move].
+        move: The move of each action [slot human action].
+        moves: How many moves there are [slot human].
+        end: Which end two moves have, the one where both stay first [slot, pair of moves].
+        cell: Where each human is at an end [slot human end].
+        ends: How many ends there are [slot].
+        chance: Chances of moves [slot move goal].
+        marginal: The same over all goals [slot human move].
+        end_chance: Chance of each end, over all goals [slot end].
+        reply: The state to which each different action of the assistant leads [slot action end].
+        replies: How many different actions there are [slot].
+        same: The different action that each action is [slot action].
+        reply_ways: How many actions are the same as this one [slot action].
+        known: The arrangement and the robot (0: Phase 1) for which a row of the next holds [pair].
+        even: What both humans' cells pay before the assistant takes any action alike [pair goal].
+        even_beside: The same beside a robot, by what they attain [pair goal].
+        replied: What ends pay before a robot acts [end goal].
         q: Values of moves [move goal].
-        chance: Chances of moves [move goal].
-        marginal: Chances of moves, over all goals [human move].
-        profile: Chances of pairs of moves, over all goals [pair of moves].
-        reply: The state to which each action of the assistant leads [action, pair of moves].
-        same: The action that each action is the same as [action].
-        reply_ways: How many actions are the same as this one [action].
+        share: Chances of the other human's moves [move].
         q_r: [action].
         pi_r: [action].
         row: Rows of a sum [item].
         weight: Weights of a sum [item].
-        value: V_h of one state [goal].
+        value: V_h of one state [1 goal].
     """
 
-    target: Int64[np.ndarray, "human move"]
+    target: Int32[np.ndarray, "slot human move"]
     ways: Floats
-    evenly: Floats
-    move: Int64[np.ndarray, "human action"]
-    moves: Int64[np.ndarray, " human"]
-    pair: Int64[np.ndarray, " profile"]
-    cell: Int64[np.ndarray, "human profile"]
-    known: Int64[np.ndarray, " pair"]
-    expected: Floats
-    known_beside: Int64[np.ndarray, " pair"]
-    expected_beside: Floats
-    q: Floats
+    move: Int32[np.ndarray, "slot human action"]
+    moves: Int32[np.ndarray, "slot human"]
+    end: Int32[np.ndarray, "slot profile"]
+    cell: Int32[np.ndarray, "slot human end"]
+    ends: Int32[np.ndarray, " slot"]
     chance: Floats
     marginal: Floats
-    profile: Floats
-    reply: Int64[np.ndarray, "action profile"]
-    same: Int64[np.ndarray, " action"]
+    end_chance: Floats
+    reply: Int32[np.ndarray, "slot action end"]
+    replies: Int32[np.ndarray, " slot"]
+    same: Int32[np.ndarray, "slot action"]
     reply_ways: Floats
+    known: Int64[np.ndarray, "kind pair"]
+    even: Floats
+    even_beside: Floats
+    replied: Floats
+    q: Floats
+    share: Floats
     q_r: Floats
     pi_r: Floats
     row: Int64[np.ndarray, " item"]
@@ -169,258 +179,284 @@ class Scratch(NamedTuple):
 
 
 @inlined
-def list_moves(moves: Moves, state: int, s: Scratch) -> None:
+def list_moves(moves: Moves, state: int, slot: int, s: Scratch) -> None:
     """Fill in where each human can go past walls, boxes and the assistant."""
     for human in range(HUMANS):
-        count = 0
+        count, cell = 0, moves.rows[state, human]
         for action in range(CHOICES):
-            cell = moves.rows[state, human]
             target = destination(moves.rules, moves.rows, state, cell, action)
             move = 0
-            while move < count and s.target[human, move] != target:
+            while move < count and s.target[slot, human, move] != target:
                 move += 1
             if move == count:
-                s.target[human, move] = target
-                s.ways[human, move] = 0.0
+                s.target[slot, human, move] = target
+                s.ways[slot, human, move] = 0.0
                 count += 1
-            s.ways[human, move] += 1.0
-            s.move[human, action] = move
-        for move in range(count):
-            s.evenly[human, move] = s.ways[human, move] / CHOICES
-        s.moves[human] = count
+            s.ways[slot, human, move] += 1.0
+            s.move[slot, human, action] = move
+        s.moves[slot, human] = count
 
 
 @inlined
-def list_pairs(moves: Moves, state: int, s: Scratch) -> None:
-    """Fill in where both humans are after each pair of moves."""
-    for first in range(s.moves[USER]):
-        for second in range(s.moves[BYSTANDER]):
-            user, bystander = s.target[USER, first], s.target[BYSTANDER, second]
+def list_pairs(moves: Moves, state: int, slot: int, s: Scratch) -> None:
+    """Fill in where both humans end after each pair of moves."""
+    count = 0
+    for first in range(s.moves[slot, USER]):
+        for second in range(s.moves[slot, BYSTANDER]):
+            user, bystander = s.target[slot, USER, first], s.target[slot, BYSTANDER, second]
+            end = count
             if in_each_others_way(moves.rules, moves.rows, state, user, bystander):
-                user, bystander = s.target[USER, 0], s.target[BYSTANDER, 0]
-            profile = first * CHOICES + second
-            s.cell[USER, profile], s.cell[BYSTANDER, profile] = user, bystander
-            s.pair[profile] = user * moves.cells + bystander
+                end = 0
+            if end == count:
+                s.cell[slot, USER, end], s.cell[slot, BYSTANDER, end] = user, bystander
+                count += 1
+            s.end[slot, first * CHOICES + second] = end
+    s.ends[slot] = count
 
 
 @inlined
-def mix(goal: int, zero: Lanes, table: Floats, count: int, s: Scratch, out: Floats, at: int) -> None:
-    """Write the sum of the listed rows by their weights to a row, for a few goals."""
-    total = zero
-    for item in range(count):
-        row, weight = entry(s.row, (item,)), entry(s.weight, (item,))
-        total += weight * load(table, (row, goal), zero)
-    store(out, (at, goal), total)
+def mix(table: Floats, columns: int, count: int, s: Scratch, out: Floats, at: int) -> None:
+    """Write the sum of the listed rows by their weights to a row; 40 columns at a time."""
+    wide = 2 * SIXTEEN + EIGHT
+    whole = columns // wide * wide
+    for column in range(0, whole, wide):
+        a, b, c = sixteen(0.0), sixteen(0.0), eight(0.0)
+        for item in range(count):
+            row, weight = entry(s.row, (item,)), entry(s.weight, (item,))
+            a += weight * load(table, (row, column), a)
+            b += weight * load(table, (row, column + SIXTEEN), b)
+            c += weight * load(table, (row, column + 2 * SIXTEEN), c)
+        store(out, (at, column), a)
+        store(out, (at, column + SIXTEEN), b)
+        store(out, (at, column + 2 * SIXTEEN), c)
+    for column in range(whole, columns, FOUR):
+        rest = four(0.0)
+        for item in range(count):
+            row, weight = entry(s.row, (item,)), entry(s.weight, (item,))
+            rest += weight * load(table, (row, column), rest)
+        store(out, (at, column), rest)
 
 
 @inlined
-def mix_of(
-    goal: int, zero: Lanes, table: Floats, robot: int, count: int, s: Scratch, out: Floats, at: int
+def mix_goals(
+    table: Floats, first: int, end: int, count: int, s: Scratch, out: Floats, at: int
 ) -> None:
-    """The same with a table of several robots."""
-    total = zero
-    for item in range(count):
-        row, weight = entry(s.row, (item,)), entry(s.weight, (item,))
-        total += weight * load(table, (robot, row, goal), zero)
-    store(out, (at, goal), total)
+    """The same in the columns of one human's goals; 20 at a time."""
+    wide = SIXTEEN + FOUR
+    whole = first + (end - first) // wide * wide
+    for column in range(first, whole, wide):
+        a, b = sixteen(0.0), four(0.0)
+        for item in range(count):
+            row, weight = entry(s.row, (item,)), entry(s.weight, (item,))
+            a += weight * load(table, (row, column), a)
+            b += weight * load(table, (row, column + SIXTEEN), b)
+        store(out, (at, column), a)
+        store(out, (at, column + SIXTEEN), b)
+    for column in range(whole, end, FOUR):
+        rest = four(0.0)
+        for item in range(count):
+            row, weight = entry(s.row, (item,)), entry(s.weight, (item,))
+            rest += weight * load(table, (row, column), rest)
+        store(out, (at, column), rest)
 
 
 @inlined
-def list_results(moves: Moves, arrangement: int, profile: int, s: Scratch) -> int:
-    """List the states to which the assistant leads if it takes any action alike; how many."""
+def pair_at(moves: Moves, slot: int, end: int, s: Scratch) -> int:
+    """Both humans' cells at an end, as one number."""
+    return np.int64(s.cell[slot, USER, end]) * moves.cells + s.cell[slot, BYSTANDER, end]
+
+
+@inlined
+def list_even(
+    moves: Moves, arrangement: int, slot: int, kind: int, robot: int, base: int, end: int,
+    s: Scratch,
+) -> int:  # fmt: skip
+    """List the rows of states to which any action of the assistant leads; 0 if that is known.
+
+    Args:
+        moves: Who can go where.
+        arrangement: The arrangement.
+        slot: The state.
+        kind: 0 in Phase 1, 1 in Phase 2.
+        robot: The robot, in Phase 2.
+        base: Row of the first state.
+        end: Where both humans are.
+        s: Working memory.
+    """
+    known = np.int64(arrangement) + np.int64(robot) * moves.leads.shape[0]
+    user, bystander = s.cell[slot, USER, end], s.cell[slot, BYSTANDER, end]
+    pair = pair_at(moves, slot, end, s)
+    if s.known[kind, pair] == known:
+        return 0
+    s.known[kind, pair] = known
     actions, count = moves.leads.shape[1], 1
-    pair = s.pair[profile]
-    s.row[0], s.weight[0] = moves.number[arrangement, pair], 0.0
+    s.row[0], s.weight[0] = base + moves.number[arrangement, pair], 0.0
     for action in range(actions):
-        conflict = moves.conflict[arrangement, action]
-        if is_hindered(conflict, s.cell[USER, profile], s.cell[BYSTANDER, profile]):
+        if is_hindered(moves.conflict[arrangement, action], user, bystander):
             s.weight[0] += 1.0 / actions
         else:
-            s.row[count] = moves.number[moves.leads[arrangement, action], pair]
+            s.row[count] = base + moves.number[moves.leads[arrangement, action], pair]
             s.weight[count] = 1.0 / actions
             count += 1
     return count
 
 
 @inlined
-def expect_assistant(moves: Moves, later: Later, state: int, s: Scratch) -> None:
-    """Fill in what pairs of cells pay before the assistant takes any action alike, (1)."""
-    arrangement = moves.arrangement[state]
-    for first in range(s.moves[USER]):
-        for second in range(s.moves[BYSTANDER]):
-            profile = first * CHOICES + second
-            pair = s.pair[profile]
-            if s.known[pair] != arrangement:
-                s.known[pair] = arrangement
-                count = list_results(moves, arrangement, profile, s)
-                over_goals(
-                    mix, 0, s.expected.shape[1], later.hoped, count, s, s.expected, pair
-                )
+def value_moves(
+    moves: Moves, theory: Theory, slot: int, human: int, is_even: bool, table: Floats, s: Scratch
+) -> None:
+    """Fill in what moves of a human are worth, by what ends pay and the shares of other moves."""
+    other = 1 - human
+    first_goal, last_goal = theory.first_goal[human], theory.first_goal[human + 1]
+    for move in range(s.moves[slot, human]):
+        for item in range(s.moves[slot, other]):
+            profile = move * CHOICES + item if human == USER else item * CHOICES + move
+            end = s.end[slot, profile]
+            s.row[item] = pair_at(moves, slot, end, s) if is_even else np.int64(end)
+            s.weight[item] = s.share[item]
+        mix_goals(table, first_goal, last_goal, s.moves[slot, other], s, s.q, move)
 
 
 @inlined
-def expect_even_robot(moves: Moves, later: Later, state: int, robot: int, s: Scratch) -> None:
-    """The same by what humans attain beside a robot that takes any action alike, (6)."""
-    arrangement = moves.arrangement[state]
-    known = np.int64(arrangement) * later.attained.shape[0] + robot
-    for first in range(s.moves[USER]):
-        for second in range(s.moves[BYSTANDER]):
-            profile = first * CHOICES + second
-            pair = s.pair[profile]
-            if s.known_beside[pair] != known:
-                s.known_beside[pair] = known
-                count, out = list_results(moves, arrangement, profile, s), s.expected_beside
-                over_goals(mix_of, 0, out.shape[1], later.attained, robot, count, s, out, pair)
-
-
-@inlined
-def decide(goal: int, zero: Lanes, theory: Theory, human: int, s: Scratch) -> None:
+def decide(goal: int, zero: Lanes, theory: Theory, slot: int, human: int, s: Scratch) -> None:
     """One human's chances of moves (2), and discounted value (3), for a few goals."""
-    best, whole, value = zero - math.inf, zero, zero
-    for move in range(s.moves[human]):
+    best, whole, value, count = zero - math.inf, zero, zero, s.moves[slot, human]
+    for move in range(count):
         best = larger(best, load(s.q, (move, goal), zero))
-    for move in range(s.moves[human]):
+    for move in range(count):
         gap = theory.beta_h * (load(s.q, (move, goal), zero) - best)
-        weight = entry(s.ways, (human, move)) * exponential(gap)
+        weight = entry(s.ways, (slot, human, move)) * exponential(gap)
         whole += weight
-        store(s.chance, (move, goal), weight)
+        store(s.chance, (slot, move, goal), weight)
     share = 1.0 / whole
-    for move in range(s.moves[human]):
-        chance = load(s.chance, (move, goal), zero) * share
-        store(s.chance, (move, goal), chance)
+    for move in range(count):
+        chance = load(s.chance, (slot, move, goal), zero) * share
+        store(s.chance, (slot, move, goal), chance)
         value += chance * load(s.q, (move, goal), zero)
     store(s.value, (0, goal), theory.gamma_h * value)
 
 
 @inlined
 def phase1(
-    moves: Moves, theory: Theory, later: Later, state: int, position: int, hoped: Floats, s: Scratch
+    moves: Moves, theory: Theory, slot: int, place: int, hoped: Floats, s: Scratch
 ) -> None:
     """Humans' chances of moves, and what the state pays by what they hope for."""
-    expect_assistant(moves, later, state, s)
     for human in range(HUMANS):
         other = 1 - human
+        for item in range(s.moves[slot, other]):
+            s.share[item] = s.ways[slot, other, item] / CHOICES
+        value_moves(moves, theory, slot, human, True, s.even, s)
         begin, end = theory.first_goal[human], theory.first_goal[human + 1]
-        for move in range(s.moves[human]):
-            for item in range(s.moves[other]):
-                profile = move * CHOICES + item if human == USER else item * CHOICES + move
-                s.row[item], s.weight[item] = s.pair[profile], s.evenly[other, item]
-            over_goals(mix, begin, end, s.expected, s.moves[other], s, s.q, move)
-        over_goals(decide, begin, end, theory, human, s)
+        over_goals(decide, begin, end, theory, slot, human, s)
         # A goal that is achieved was paid for on arrival: its human stays.
-        own = begin + s.target[human, 0]
-        for move in range(s.moves[human]):
-            s.chance[move, own] = 1.0 if move == 0 else 0.0
+        own = begin + s.target[slot, human, 0]
+        for move in range(s.moves[slot, human]):
+            s.chance[slot, move, own] = 1.0 if move == 0 else 0.0
         s.value[0, own] = 1.0
-        for move in range(s.moves[human]):
+        for move in range(s.moves[slot, human]):
             mass = four(0.0)
             for goal in range(begin, end, FOUR):
-                mass += load(theory.weight, (goal,), mass) * load(s.chance, (move, goal), mass)
-            s.marginal[human, move] = lane_sum(mass)
+                chance = load(s.chance, (slot, move, goal), mass)
+                mass += load(theory.weight, (goal,), mass) * chance
+            s.marginal[slot, human, move] = lane_sum(mass)
     for goal in range(0, hoped.shape[1], FOUR):
-        store(hoped, (position, goal), load(s.value, (0, goal), four(0.0)))
+        store(hoped, (place, goal), load(s.value, (0, goal), four(0.0)))
+    for end in range(s.ends[slot]):
+        s.end_chance[slot, end] = 0.0
+    for first in range(s.moves[slot, USER]):
+        for second in range(s.moves[slot, BYSTANDER]):
+            both = s.marginal[slot, USER, first] * s.marginal[slot, BYSTANDER, second]
+            s.end_chance[slot, s.end[slot, first * CHOICES + second]] += both
 
 
 @inlined
-def list_replies(moves: Moves, state: int, s: Scratch) -> int:
-    """Fill in where different actions of the assistant lead, nothing first; returns how many."""
-    arrangement, count = moves.arrangement[state], 1
-    s.reply_ways[0] = 0.0
-    for first in range(s.moves[USER]):
-        for second in range(s.moves[BYSTANDER]):
-            profile = first * CHOICES + second
-            s.reply[0, profile] = moves.number[arrangement, s.pair[profile]]
+def list_replies(moves: Moves, arrangement: int, slot: int, s: Scratch) -> None:
+    """Fill in where different actions of the assistant lead, nothing first."""
+    count, ends = 1, s.ends[slot]
+    s.reply_ways[slot, 0] = 0.0
+    for end in range(ends):
+        s.reply[slot, 0, end] = moves.number[arrangement, pair_at(moves, slot, end, s)]
     for action in range(moves.leads.shape[1]):
         conflict, does_something = moves.conflict[arrangement, action], False
-        if conflict == NOWHERE:
-            s.same[action] = 0
-            s.reply_ways[0] += 1.0
-            continue
-        for first in range(s.moves[USER]):
-            for second in range(s.moves[BYSTANDER]):
-                profile = first * CHOICES + second
-                s.reply[count, profile] = s.reply[0, profile]
-                if not is_hindered(conflict, s.cell[USER, profile], s.cell[BYSTANDER, profile]):
-                    target = moves.leads[arrangement, action]
-                    s.reply[count, profile] = moves.number[target, s.pair[profile]]
+        if conflict != NOWHERE:
+            target = moves.leads[arrangement, action]
+            for end in range(ends):
+                user, bystander = s.cell[slot, USER, end], s.cell[slot, BYSTANDER, end]
+                s.reply[slot, count, end] = s.reply[slot, 0, end]
+                if not is_hindered(conflict, user, bystander):
+                    pair = pair_at(moves, slot, end, s)
+                    s.reply[slot, count, end] = moves.number[target, pair]
                     does_something = True
-        s.same[action] = count if does_something else 0
+        s.same[slot, action] = count if does_something else 0
         if does_something:
-            s.reply_ways[count] = 1.0
+            s.reply_ways[slot, count] = 1.0
             count += 1
         else:
-            s.reply_ways[0] += 1.0
-    return count
+            s.reply_ways[slot, 0] += 1.0
+    s.replies[slot] = count
+    for action in range(count, count + LANES - 1):
+        s.reply_ways[slot, action] = 0.0
 
 
 @inlined
-def choose(theory: Theory, later: Later, robot: int, replies: int, s: Scratch) -> None:
+def choose(theory: Theory, later: Later, robot: int, slot: int, replies: int, s: Scratch) -> None:
     """Fill in Q_r, (4), and chances of different actions, (5)."""
     best, zero = -math.inf, four(0.0)
-    end = (replies + LANES - 1) // LANES * LANES
+    padded = (replies + LANES - 1) // LANES * LANES
     for action in range(replies):
         total = 0.0
-        for first in range(s.moves[USER]):
-            for second in range(s.moves[BYSTANDER]):
-                profile = first * CHOICES + second
-                total += s.profile[profile] * later.v_r[s.reply[action, profile], robot]
+        for end in range(s.ends[slot]):
+            total += s.end_chance[slot, end] * later.v_r[s.reply[slot, action, end], robot]
         s.q_r[action] = theory.gamma_r * total
-    for action in range(replies, end):
-        s.q_r[action], s.reply_ways[action] = -1.0, 0.0
-    for action in range(0, end, FOUR):
+    if theory.is_idle[robot]:
+        s.pi_r[0] = 1.0
+        return
+    for action in range(replies, padded):
+        s.q_r[action] = s.q_r[0]
+    for action in range(0, padded, FOUR):
         gain = -theory.beta_r[robot] * logarithm(0.0 - load(s.q_r, (action,), zero))
         store(s.pi_r, (action,), gain)
     for action in range(replies):
         best = max(best, s.pi_r[action])
-    for action in range(replies, end):
-        s.pi_r[action] = best
     mass = zero
-    for action in range(0, end, FOUR):
+    for action in range(0, padded, FOUR):
         weight = exponential(load(s.pi_r, (action,), zero) - best)
-        weight *= load(s.reply_ways, (action,), zero)
+        weight *= load(s.reply_ways, (slot, action), zero)
         mass += weight
         store(s.pi_r, (action,), weight)
-    share = 1.0 / lane_sum(mass)
+    whole = lane_sum(mass)
     for action in range(replies):
-        s.pi_r[action] *= share
+        s.pi_r[action] /= whole
 
 
 @inlined
-def attained_value(goal: int, zero: Lanes, moves: int, s: Scratch) -> None:
+def expect_replies(
+    table: Floats, base: int, slot: int, replies: int, s: Scratch
+) -> None:
+    """Fill in what ends pay before a robot acts that has chosen, by what humans attain, (6)."""
+    for end in range(s.ends[slot]):
+        nothing, count = s.reply[slot, 0, end], 1
+        s.row[0], s.weight[0] = base + nothing, s.pi_r[0]
+        for action in range(1, replies):
+            chance, row = s.pi_r[action], s.reply[slot, action, end]
+            if row == nothing:
+                s.weight[0] += chance
+            elif chance >= NEGLIGIBLE:
+                s.row[count], s.weight[count] = base + row, chance
+                count += 1
+        if s.weight[0] < NEGLIGIBLE and count > 1:
+            count -= 1
+            s.row[0], s.weight[0] = s.row[count], s.weight[count]
+        mix(table, s.replied.shape[1], count, s, s.replied, end)
+
+
+@inlined
+def attained_value(goal: int, zero: Lanes, moves: int, slot: int, s: Scratch) -> None:
     """V_h^e of a few goals, (6), where ``s.q`` has the values of moves."""
     value = zero
     for move in range(moves):
-        value += load(s.chance, (move, goal), zero) * load(s.q, (move, goal), zero)
+        value += load(s.chance, (slot, move, goal), zero) * load(s.q, (move, goal), zero)
     store(s.value, (0, goal), value)
-
-
-@inlined
-def attain(
-    moves: Moves, theory: Theory, later: Later, state: int, robot: int, replies: int, s: Scratch
-) -> None:
-    """Fill in V_h^e of one state."""
-    is_even = theory.beta_r[robot] == 0 and not theory.is_idle[robot]
-    if is_even:
-        expect_even_robot(moves, later, state, robot, s)
-    for human in range(HUMANS):
-        other = 1 - human
-        begin, end = theory.first_goal[human], theory.first_goal[human + 1]
-        for move in range(s.moves[human]):
-            count = 0
-            for action in range(1 if is_even else replies):
-                chance = 1.0 if is_even else s.pi_r[action]
-                if chance < NEGLIGIBLE:
-                    continue
-                for item in range(s.moves[other]):
-                    profile = move * CHOICES + item if human == USER else item * CHOICES + move
-                    s.row[count] = s.pair[profile] if is_even else s.reply[action, profile]
-                    s.weight[count] = chance * s.marginal[other, item]
-                    count += 1
-            if is_even:
-                over_goals(mix, begin, end, s.expected_beside, count, s, s.q, move)
-            else:
-                over_goals(mix_of, begin, end, later.attained, robot, count, s, s.q, move)
-        over_goals(attained_value, begin, end, s.moves[human], s)
 
 
 @inlined
@@ -441,53 +477,69 @@ def power(theory: Theory, human: int, s: Scratch) -> float:
 
 @inlined
 def phase2(
-    moves: Moves, theory: Theory, later: Later, state: int, robot: int, replies: int,
-    position: int, now: Later, x_h: Floats, s: Scratch,
+    moves: Moves, theory: Theory, later: Later, arrangement: int, robot: int, slot: int,
+    replies: int, position: int, place: int, now: Later, x_h: Floats, s: Scratch,
 ) -> None:  # fmt: skip
-    """What the state pays by what humans attain beside a robot that has chosen."""
-    attain(moves, theory, later, state, robot, replies, s)
+    """What the state pays by what humans attain beside a robot that has chosen, (6)-(9)."""
+    is_even = theory.beta_r[robot] == 0 and not theory.is_idle[robot]
+    columns, states = now.hoped.shape[1], np.int64(later.v_r.shape[0])
+    if is_even:
+        for end in range(s.ends[slot]):
+            count = list_even(moves, arrangement, slot, 1, robot, robot * states, end, s)
+            if count > 0:
+                mix(later.attained, columns, count, s, s.even_beside, pair_at(moves, slot, end, s))
+    else:
+        expect_replies(later.attained, robot * states, slot, replies, s)
     lack = 0.0
     for human in range(HUMANS):
+        for item in range(s.moves[slot, 1 - human]):
+            s.share[item] = s.marginal[slot, 1 - human, item]
+        table = s.even_beside if is_even else s.replied
+        value_moves(moves, theory, slot, human, is_even, table, s)
+        begin, end = theory.first_goal[human], theory.first_goal[human + 1]
+        over_goals(attained_value, begin, end, s.moves[slot, human], slot, s)
         x = power(theory, human, s)
         if theory.counts[robot, human]:
             lack += raised(x, -theory.xi[robot])
         if x_h.shape[0] > 0:
             x_h[position, robot, human] = x
-    v_r = -(lack**theory.eta)
+    v_r, row = -(lack**theory.eta), robot * np.int64(now.v_r.shape[0]) + place
     for action in range(replies):
         v_r += s.pi_r[action] * s.q_r[action]
-    now.v_r[position, robot] = v_r
+    now.v_r[place, robot] = v_r
     for goal in range(0, now.hoped.shape[1], FOUR):
         paid = theory.gamma_h * load(s.value, (0, goal), four(0.0))
-        store(now.attained, (robot, position, goal), paid)
+        store(now.attained, (row, goal), paid)
     for human in range(HUMANS):
-        now.attained[robot, position, theory.first_goal[human] + s.target[human, 0]] = 1.0
+        own = theory.first_goal[human] + s.target[slot, human, 0]
+        now.attained[row, own] = 1.0
 
 
 @inlined
-def write_humans(theory: Theory, position: int, pi_h: Floats, s: Scratch) -> None:
+def write_humans(theory: Theory, slot: int, position: int, pi_h: Floats, s: Scratch) -> None:
     """Write the humans' policies: actions that lead to the same share the chance of the move."""
     for human in range(HUMANS):
         begin, end = theory.first_goal[human], theory.first_goal[human + 1]
         for action in range(CHOICES):
-            move = s.move[human, action]
+            move = s.move[slot, human, action]
             for goal in range(begin, end):
-                pi_h[position, action, goal] = s.chance[move, goal] / s.ways[human, move]
-            own = begin + s.target[human, 0]
+                chance = s.chance[slot, move, goal] / s.ways[slot, human, move]
+                pi_h[position, action, goal] = chance
+            own = begin + s.target[slot, human, 0]
             pi_h[position, action, own] = 1.0 if action == 0 else 0.0
 
 
 @inlined
 def write_robot(
-    moves: Moves, robot: int, is_idle: bool, position: int, pi_r: Floats, s: Scratch
+    theory: Theory, robot: int, slot: int, position: int, pi_r: Floats, s: Scratch
 ) -> None:
     """Write a robot's policy: actions that do the same are as likely."""
-    for action in range(moves.leads.shape[1]):
-        same = s.same[action]
-        if is_idle:
+    for action in range(pi_r.shape[2]):
+        same = s.same[slot, action]
+        if theory.is_idle[robot]:
             pi_r[position, robot, action] = 1.0 if action == 0 else 0.0
         else:
-            pi_r[position, robot, action] = s.pi_r[same] / s.reply_ways[same]
+            pi_r[position, robot, action] = s.pi_r[same] / s.reply_ways[slot, same]
 
 
 @kernel
@@ -496,6 +548,7 @@ def sweep(
     theory: Theory,
     later: Later,
     order: Int32[np.ndarray, " position"],
+    places: Int32[np.ndarray, " position"],
     now: Later,
     choices: Choices,
     s: Scratch,
@@ -507,33 +560,44 @@ def sweep(
         theory: The symbols.
         later: What all states pay a step later.
         order: The states, those of an arrangement together.
-        now: Receives what they pay, by position.
+        places: The row of ``now`` for each of them.
+        now: Receives what they pay; without rows of ``attained`` policies are all.
         choices: Receives policies and powers, by position.
         s: Working memory.
     """
-    for pair in range(s.known.shape[0]):
-        s.known[pair] = -1
-        s.known_beside[pair] = -1
-    for position in range(order.shape[0]):
-        state = np.int64(order[position])
-        list_moves(moves, state, s)
-        list_pairs(moves, state, s)
-        phase1(moves, theory, later, state, position, now.hoped, s)
-        if choices.pi_h.shape[0] > 0:
-            write_humans(theory, position, choices.pi_h, s)
-        if theory.beta_r.shape[0] == 0:
-            continue
-        replies = list_replies(moves, state, s)
-        for first in range(s.moves[USER]):
-            for second in range(s.moves[BYSTANDER]):
-                both = s.marginal[USER, first] * s.marginal[BYSTANDER, second]
-                s.profile[first * CHOICES + second] = both
-        for robot in range(theory.beta_r.shape[0]):
-            options = 1 if theory.is_idle[robot] else replies
-            choose(theory, later, robot, options, s)
-            if choices.pi_r.shape[0] > 0:
-                write_robot(moves, robot, theory.is_idle[robot], position, choices.pi_r, s)
-            if now.attained.shape[1] > 0:
-                phase2(
-                    moves, theory, later, state, robot, options, position, now, choices.x_h, s
-                )
+    for pair in range(s.known.shape[1]):
+        s.known[0, pair] = -1
+        s.known[1, pair] = -1
+    first, count, robots = 0, order.shape[0], theory.beta_r.shape[0]
+    while first < count:
+        last, arrangement = first, moves.arrangement[order[first]]
+        while last < count and last < first + s.ends.shape[0]:
+            if moves.arrangement[order[last]] != arrangement:
+                break
+            last += 1
+        for slot in range(last - first):
+            state = np.int64(order[first + slot])
+            list_moves(moves, state, slot, s)
+            list_pairs(moves, state, slot, s)
+            for end in range(s.ends[slot]):
+                rows = list_even(moves, arrangement, slot, 0, 0, 0, end, s)
+                if rows > 0:
+                    pair = pair_at(moves, slot, end, s)
+                    mix(later.hoped, s.even.shape[1], rows, s, s.even, pair)
+            phase1(moves, theory, slot, places[first + slot], now.hoped, s)
+            if choices.pi_h.shape[0] > 0:
+                write_humans(theory, slot, first + slot, choices.pi_h, s)
+            if robots > 0:
+                list_replies(moves, arrangement, slot, s)
+        for robot in range(robots):
+            for slot in range(last - first):
+                replies = np.int32(1) if theory.is_idle[robot] else s.replies[slot]
+                choose(theory, later, robot, slot, replies, s)
+                if choices.pi_r.shape[0] > 0:
+                    write_robot(theory, robot, slot, first + slot, choices.pi_r, s)
+                if now.attained.shape[0] > 0:
+                    phase2(
+                        moves, theory, later, arrangement, robot, slot, replies,
+                        first + slot, places[first + slot], now, choices.x_h, s,
+                    )  # fmt: skip
+        first = last

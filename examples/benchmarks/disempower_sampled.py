@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class GoalCell:
     """A layout with one goal cell, whose key may be anywhere: it matters to no robot here.
 
     Attributes:
-        states: All states, and both humans' policies once robots have been solved for.
+        states: All states, and the policies of both humans and of robots that were solved for.
         empowerment: The exact mc_emp of all states [human state].
 
     Args:
@@ -62,8 +62,8 @@ class GoalCell:
         params = ExactParams.model_validate({**chosen, "theory": theory})
         return Asked(params, is_idle=robot == IDLE)
 
-    def solve(self, robots: Sequence[str]) -> dict[str, Robot]:
-        """Robots and references by name."""
+    def solve(self, robots: Sequence[str]) -> Iterator[tuple[str, Robot]]:
+        """Robots and references by name, in an order in which they can be played one by one."""
         return self.states.solve({robot: self.asked(robot) for robot in robots})
 
     def play(self, robot: Robot, key: int, seed: int) -> Score:
