@@ -33,16 +33,14 @@ from disempower_course import IDLE, PROXIES, RANDOM, REFERENCES, Course, Score  
 from disempower_hypotheses import outcomes  # noqa: E402
 from disempower_sampled import GoalCell  # noqa: E402
 from disempower_settings import SETTINGS, Layout, Settings  # noqa: E402
+from disempower_variations import Cases, comparisons, draw  # noqa: E402
 from esr_scores import csv_text  # noqa: E402
 from kept_runs import file_digest  # noqa: E402
 
 
 @dataclass(frozen=True)
 class Row:
-    """A robot's line in the table.
-
-    Bits are differences from an idle assistant; from a random one where those are not worked out.
-    """
+    """A robot's line in the table; bits are differences from an idle assistant."""
 
     layout: str
     humans: str
@@ -67,10 +65,9 @@ class Row:
         """The line of one robot among others."""
         resamples = settings.embodied.bootstrap
         score, idle = scores[robot], scores[IDLE]
-        bits = (idle if np.isfinite(idle.bits).all() else scores[RANDOM]).bits
         return cls(
             layout, humans, robot,
-            *np.subtract(score.bits, bits).tolist(),
+            *np.subtract(score.bits, idle.bits).tolist(),
             *score.empowerment, *score.steps, *score.arrives,
             score.disempowers(scores[RANDOM], resamples), score.disempowers(idle, resamples),
             score.v_r, score.cpu_seconds,
@@ -187,9 +184,27 @@ def show(table: list[Row], footer: str) -> None:
     Console(width=200).print(shown)
 
 
-def write(table: list[Row], out: Path, footer: str) -> None:
-    """``table.csv``, and ``table.png`` and ``.svg``: both humans' empowerment, robot by robot."""
-    write_file(out / "table.csv", f"{csv_text(table)}# {footer}\n")
+def show_comparisons(settings: Settings, heading: str, cases: Cases) -> None:
+    """Print shares with Wilson's intervals, medians and quartiles, and counts of signs."""
+    caption = "median [quartiles] of differences, and in how many variations more/fewer"
+    shown = Table(title=f"Differences in {heading}", caption=caption)
+    lines = list(comparisons(settings, cases))
+    shown.add_column("robot, and beside which")
+    for column in ("disempowers", "raw signs", *lines[0].differences):
+        shown.add_column(column)
+    for row in lines:
+        cells = [
+            value.shown(3 if name.startswith("emp") else 2)
+            for name, value in row.differences.items()
+        ]
+        shown.add_row(
+            f"{row.robot} | {row.reference}", row.disempowers.shown(3), row.raw.shown(3), *cells
+        )
+    Console(width=320).print(shown)
+
+
+def write(table: list[Row], out: Path) -> None:
+    """``table.png`` and ``.svg``: both humans' empowerment, robot by robot."""
     groups = list(dict.fromkeys((row.layout, row.humans) for row in table))[:4]
     figure, axes = new_figure(columns=len(groups), width=5.2 * len(groups), height=4.6)
     for axis, group in zip(np.atleast_1d(axes), groups, strict=True):
@@ -271,7 +286,13 @@ def main() -> None:
         print(f"Hypotheses in {heading}:")
         for line in outcomes(settings, group):
             print(line)
-    write(table, given.out, footer)
+    write_file(given.out / "table.csv", f"{csv_text(table)}# {footer}\n")
+    if given.embodied:
+        for heading, group in groups.items():
+            show_comparisons(settings, heading, group)
+            draw(settings, group, given.out / "table.png")
+    else:
+        write(table, given.out)
     print(f"Wrote {given.out / 'table.csv'}")
 
 

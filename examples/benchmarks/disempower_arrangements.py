@@ -83,8 +83,7 @@ def moved_pair(moves: Moves, state: int, user_action: int, bystander_action: int
 @inlined
 def is_hindered(conflict: int, user: int, bystander: int) -> bool:
     """True if an action does nothing because of where humans are now."""
-    is_taken: bool = conflict == user or conflict == bystander
-    return is_taken or conflict == NOWHERE
+    return conflict == NOWHERE or conflict in (user, bystander)
 
 
 @compiled

@@ -16,7 +16,7 @@ from empo_benchmarks.disempower.board import BYSTANDER, HUMANS, USER, Board
 from empo_exact.game import LANES, aligned
 from empo_exact.plugin import ExactParams
 
-ROOM = 10_000_000_000
+ROOM = 11_000_000_000
 """Bytes of values of all states that are kept at a time."""
 EVERYWHERE = 8
 """Steps from the end up to which all states are worked out."""
@@ -43,7 +43,6 @@ class Asked:
 
     params: ExactParams
     is_idle: bool = False
-
 
     @property
     def is_fixed(self) -> bool:
@@ -233,9 +232,7 @@ class Tower:
     def __init__(self, place: LockStep, asked: Sequence[Asked]) -> None:
         self._place, self.asked, self._steps = place, asked, 0
         self._everywhere = np.arange(place.states, dtype=np.int32)
-        self._base, self._spare = (
-            values(len(asked), place.states, place.padded) for _ in range(2)
-        )
+        self._base, self._spare = (values(len(asked), place.states, place.padded) for _ in range(2))
         self._base.hoped[:], self._base.attained[:] = 0, 0
         write_ends(place, asked, self._base, self._everywhere)
         self._levels: list[tuple[kernels.Later, np.ndarray]] = []

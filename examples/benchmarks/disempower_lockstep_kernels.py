@@ -337,9 +337,7 @@ def decide(goal: int, zero: Lanes, theory: Theory, slot: int, human: int, s: Scr
 
 
 @inlined
-def phase1(
-    moves: Moves, theory: Theory, slot: int, place: int, hoped: Floats, s: Scratch
-) -> None:
+def phase1(moves: Moves, theory: Theory, slot: int, place: int, hoped: Floats, s: Scratch) -> None:
     """Humans' chances of moves, and what the state pays by what they hope for."""
     for human in range(HUMANS):
         other = 1 - human
@@ -430,9 +428,7 @@ def choose(theory: Theory, later: Later, robot: int, slot: int, replies: int, s:
 
 
 @inlined
-def expect_replies(
-    table: Floats, base: int, slot: int, replies: int, s: Scratch
-) -> None:
+def expect_replies(table: Floats, base: int, slot: int, replies: int, s: Scratch) -> None:
     """Fill in what ends pay before a robot acts that has chosen, by what humans attain, (6)."""
     for end in range(s.ends[slot]):
         nothing, count = s.reply[slot, 0, end], 1

@@ -106,4 +106,3 @@ def drawn(policy: np.ndarray, chance: np.ndarray) -> np.ndarray:
     """An action of each policy, by a number in [0, 1) each."""
     action: np.ndarray = (policy.cumsum(1) <= chance[:, None] * policy.sum(1)[:, None]).sum(1)
     return action.clip(max=policy.shape[1] - 1)
-
