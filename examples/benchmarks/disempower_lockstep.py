@@ -18,8 +18,8 @@ from empo_exact.plugin import ExactParams
 
 ROOM = 11_000_000_000
 """Bytes of values of all states that are kept at a time."""
-EVERYWHERE = 8
-"""Steps from the end up to which all states are worked out."""
+EVERYWHERE = (11, 14)
+"""Steps from the end up to which all states are worked out, if all robots fit in, or else."""
 SLOTS = 160
 """States of an arrangement that are worked out together: all of them on the published boards."""
 NAMES = ("user", "bystander")
@@ -128,33 +128,41 @@ class LockStep:
         self._like = next(iter(robots.values()))
         size = 2 * HUMANS * self.padded * 8 * self.states
         at_once = max(1, ROOM // size - 1)
-        fixed = {name: asked for name, asked in robots.items() if asked.is_fixed}
-        others = [name for name in robots if name not in fixed]
-        for first in range(0, max(1, len(others)), at_once):
-            names = others[first : first + at_once]
-            yield from self._solve(
-                fixed if first == 0 else {}, {name: robots[name] for name in names}
-            )
+        order = sorted(robots, key=lambda name: not robots[name].is_fixed)
+        groups = [order]
+        if len(order) > at_once:
+            acting = [name for name in order if not robots[name].is_fixed]
+            parts = [acting[i : i + at_once] for i in range(0, len(acting), at_once)]
+            groups = [order[: len(order) - len(acting)], *parts]
+        for group in groups:
+            chosen = {name: robots[name] for name in group}
+            yield from self._solve(chosen, EVERYWHERE[len(groups) > 1])
 
-    def _solve(
-        self, fixed: Mapping[str, Asked], others: Mapping[str, Asked]
-    ) -> Iterator[tuple[str, Robot]]:
+    def _solve(self, robots: Mapping[str, Asked], everywhere: int) -> Iterator[tuple[str, Robot]]:
         begin, self._towers = time.process_time(), None
+        fixed, acting = (
+            {name: asked for name, asked in robots.items() if asked.is_fixed is is_fixed}
+            for is_fixed in (True, False)
+        )
         reached = self.within_reach()
-        tower = Tower(self, [*others.values()])
+        tower = Tower(self, [*acting.values()], everywhere)
         beside = Beside(self, [*fixed.values()], reached[-1])
         for done in range(1, self.steps):
             states = reached[self.steps - done]
             beside.step(tower.last.hoped, states)
             tower.step(states)
         self._towers = tower, tower.of_humans()
-        seconds = time.process_time() - begin
         later = beside.later._replace(hoped=tower.last.hoped)
-        for group, values in ((fixed, later), (others, tower.last)):
-            x_h, v_r = self._at_start([*group.values()], values)
+        del beside
+        solved = {}
+        for group, after in ((fixed, later), (acting, tower.last)):
+            x_h, v_r = self._at_start([*group.values()], after)
             for number, (name, asked) in enumerate(group.items()):
                 power = float(x_h[number, USER]), float(x_h[number, BYSTANDER])
-                yield name, Robot(asked, number, power, float(v_r[number]), seconds)
+                seconds = time.process_time() - begin
+                solved[name] = Robot(asked, number, power, float(v_r[number]), seconds)
+        del later, after
+        yield from solved.items()
 
     def _at_start(
         self, asked: Sequence[Asked], later: kernels.Later
@@ -203,7 +211,7 @@ class LockStep:
         tower.require(self.following(states))
         robots, goals = len(tower.asked), HUMANS * self.padded
         pi_h, pi_r = np.empty((count, CHOICES, goals)), np.empty((count, robots, self.actions))
-        now = kernels.Later(np.empty((count, goals)), np.empty((0, 0)), np.empty((0, robots)))
+        now = kernels.Later(np.empty((0, goals)), np.empty((0, 0)), np.empty((0, robots)))
         choices = kernels.Choices(pi_h, pi_r, np.empty((0, 0, 0)))
         self.sweep(tower.asked, tower.last, states, now, choices)
         columns = np.arange(HUMANS)[:, None] * self.padded + np.arange(self.cells)
@@ -227,10 +235,12 @@ class Tower:
     Args:
         place: The layout.
         asked: The robots.
+        everywhere: Steps from the end up to which all states are worked out.
     """
 
-    def __init__(self, place: LockStep, asked: Sequence[Asked]) -> None:
+    def __init__(self, place: LockStep, asked: Sequence[Asked], everywhere: int) -> None:
         self._place, self.asked, self._steps = place, asked, 0
+        self._last_everywhere = everywhere
         self._everywhere = np.arange(place.states, dtype=np.int32)
         self._base, self._spare = (values(len(asked), place.states, place.padded) for _ in range(2))
         self._base.hoped[:], self._base.attained[:] = 0, 0
@@ -254,7 +264,7 @@ class Tower:
 
     def step(self, states: np.ndarray) -> None:
         """Go a step back, in some states at least."""
-        if self._steps < EVERYWHERE:
+        if self._steps < self._last_everywhere:
             self._place.sweep(self.asked, self._base, self._everywhere, self._spare)
             self._base, self._spare = self._spare, self._base
         else:
@@ -311,7 +321,8 @@ class Beside:
         """Go a step back, by what humans hope for a step later, in some states."""
         if self.asked:
             later = self.later._replace(hoped=hoped)
-            self._place.sweep(self.asked, later, states, self._spare)
+            now = self._spare._replace(hoped=np.empty((0, hoped.shape[1])))
+            self._place.sweep(self.asked, later, states, now)
             self.later, self._spare = self._spare, self.later
 
 

@@ -357,8 +357,9 @@ def phase1(moves: Moves, theory: Theory, slot: int, place: int, hoped: Floats, s
                 chance = load(s.chance, (slot, move, goal), mass)
                 mass += load(theory.weight, (goal,), mass) * chance
             s.marginal[slot, human, move] = lane_sum(mass)
-    for goal in range(0, hoped.shape[1], FOUR):
-        store(hoped, (place, goal), load(s.value, (0, goal), four(0.0)))
+    if hoped.shape[0] > 0:
+        for goal in range(0, hoped.shape[1], FOUR):
+            store(hoped, (place, goal), load(s.value, (0, goal), four(0.0)))
     for end in range(s.ends[slot]):
         s.end_chance[slot, end] = 0.0
     for first in range(s.moves[slot, USER]):
@@ -478,7 +479,7 @@ def phase2(
 ) -> None:  # fmt: skip
     """What the state pays by what humans attain beside a robot that has chosen, (6)-(9)."""
     is_even = theory.beta_r[robot] == 0 and not theory.is_idle[robot]
-    columns, states = now.hoped.shape[1], np.int64(later.v_r.shape[0])
+    columns, states = s.even.shape[1], np.int64(later.v_r.shape[0])
     if is_even:
         for end in range(s.ends[slot]):
             count = list_even(moves, arrangement, slot, 1, robot, robot * states, end, s)
@@ -503,7 +504,7 @@ def phase2(
     for action in range(replies):
         v_r += s.pi_r[action] * s.q_r[action]
     now.v_r[place, robot] = v_r
-    for goal in range(0, now.hoped.shape[1], FOUR):
+    for goal in range(0, columns, FOUR):
         paid = theory.gamma_h * load(s.value, (0, goal), four(0.0))
         store(now.attained, (row, goal), paid)
     for human in range(HUMANS):
@@ -557,7 +558,7 @@ def sweep(
         later: What all states pay a step later.
         order: The states, those of an arrangement together.
         places: The row of ``now`` for each of them.
-        now: Receives what they pay; without rows of ``attained`` policies are all.
+        now: Receives what they pay; tables without rows are left out.
         choices: Receives policies and powers, by position.
         s: Working memory.
     """

@@ -269,11 +269,14 @@ def test_leaving_keys_out_changes_no_value(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("layout", [SMALL, BOXES], ids=["push", "pull"])
-@pytest.mark.parametrize("everywhere", [1, 3, 10])
+@pytest.mark.parametrize(
+    ("everywhere", "room"), [(1, disempower_lockstep.ROOM), (3, 1), (10, disempower_lockstep.ROOM)]
+)
 def test_robots_side_by_side_are_those_of_the_solver(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, layout: Layout, everywhere: int
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, layout: Layout, everywhere: int, room: int
 ) -> None:
-    monkeypatch.setattr(disempower_lockstep, "EVERYWHERE", everywhere)
+    monkeypatch.setattr(disempower_lockstep, "EVERYWHERE", (everywhere, everywhere))
+    monkeypatch.setattr(disempower_lockstep, "ROOM", room)
     embodied = settings.embodied.model_copy(update={"plan": 6})
     place = GoalCell(settings.model_copy(update={"embodied": embodied}), layout)
     states = place.states
@@ -328,8 +331,8 @@ def test_sampled_episodes_agree_with_exact_occupancies(settings: Settings) -> No
     states = np.arange(place.states.states, dtype=np.int32)
     actions = np.indices((9, 5, 5)).reshape(3, -1)[::-1].astype(np.int32)
     successor = np.empty((len(states), actions.shape[1]), np.int32)
-    for state in states:
-        follow(place.states.moves, np.full(225, state, np.int32), actions, successor[state])
+    for number in states:
+        follow(place.states.moves, np.full(225, number, np.int32), actions, successor[number])
     key, goal = place.board.cell([0, 2]), place.board.cell([0, 3])
     robots = dict(place.solve(["idle", "random"]))
     pi_h, pi_r = place.states.policies(robots["random"], states)
