@@ -24,12 +24,15 @@ from disempower_hypotheses import outcomes  # noqa: E402
 from disempower_induction import Humans  # noqa: E402
 from disempower_sampled import GoalCell  # noqa: E402
 from disempower_settings import SETTINGS, Settings  # noqa: E402
+from disempower_variations import comparisons  # noqa: E402
+from paired_bootstrap import mean_interval  # noqa: E402
 
 from empo_benchmarks.disempower.params import DisempowerParams, Layout  # noqa: E402
 from empo_benchmarks.disempower.world import load_world  # noqa: E402
 from empo_core.config.files import read_yaml, validate_document  # noqa: E402
 from empo_exact.graph import build_graph  # noqa: E402
 from empo_exact.solve import solve  # noqa: E402
+from empo_learning.statistics import bootstrap  # noqa: E402
 
 EMPO, RIVAL = "EMPO xi 1 beta_r 1000", "user only beta_r 1000"
 FREEZE = {
@@ -362,6 +365,12 @@ def test_sampled_episodes_agree_with_exact_occupancies(settings: Settings) -> No
     assert place.play(robots["idle"], key, seed=1).steps[0] == 0
 
 
+def test_intervals_of_means_are_those_of_the_bootstrap() -> None:
+    difference = np.random.default_rng(0).normal(size=70)
+    expected = bootstrap(difference, lambda rows: rows.mean(1), resamples=250, seed=3)
+    assert mean_interval(difference, 250, seed=3) == pytest.approx(expected, abs=1e-12)
+
+
 def test_changes_of_sampled_episodes_need_an_interval_without_0() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(size=500)
@@ -401,3 +410,23 @@ def test_hypotheses_hold_where_their_numbers_do(
     lines = list(outcomes(settings, {"a": scores, "b": scores}))
     assert [line.split()[0] for line in lines] == ["H1", "H2", "H3", "H3", "H4", "H5"]
     assert [line.split()[0] for line in lines if line.split()[1] == "holds:"] == holding
+
+
+def test_comparisons_count_variations_and_have_quartiles(settings: Settings) -> None:
+    cases = {
+        str(number): {
+            "idle": score((0.0, 1.0), (0.0, 2.0)),
+            "random": score((0.0, 1.0), (0.5, 1.0)),
+            RIVAL: score((2.0, 0.0), (1.0 + number, 0.0), 4.0),
+            EMPO: score((1.0 + number, 1.0), (0.5, 3.0), 4.0 - number),
+        }
+        for number in range(5)
+    }
+    rows = {(row.robot, row.reference): row for row in comparisons(settings, cases)}
+    assert len(rows) == 7
+    assert rows[RIVAL, "random"].disempowers.value == 1
+    assert rows[EMPO, "random"].raw.value == 0
+    bits = rows[EMPO, RIVAL].differences["I user"]
+    assert (bits.quartiles, bits.more, bits.fewer) == ((0, 1, 2), 3, 1)
+    steps = rows[EMPO, RIVAL].differences["steps user"]
+    assert (steps.quartiles, steps.more, steps.fewer) == ((-3, -2, -1), 0, 4)
