@@ -222,6 +222,8 @@ def test_variations_are_played_by_goal_cell_and_each_is_kept(
     first = run(tmp_path / "out", *options, "2", "5", "8")
     assert first.count("CPU seconds") == 15
     assert "Hypotheses in 3 variations:" in first
+    primary = run(tmp_path / "primary", "--primary", *options, "2")
+    assert primary.count("CPU seconds") == 4
     second = run(tmp_path / "out", *options, "2", "5", "8", "0")
     assert (second.count("read from"), second.count("CPU seconds")) == (15, 5)
     assert "Hypotheses in 4 variations:" in second
@@ -241,6 +243,7 @@ def test_variations_are_played_by_goal_cell_and_each_is_kept(
         (["--embodied", "--layouts", "move_any"], "--layouts move_any"),
         (["--embodied", "--quick"], "--quick"),
         (["--variations", "3"], "--embodied"),
+        (["--primary"], "--embodied"),
         (["--embodied", "--variations", "3", "110"], "0 to 109"),
     ],
     ids=str,
