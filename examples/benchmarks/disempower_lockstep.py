@@ -5,12 +5,12 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 
 import disempower_lockstep_kernels as kernels
 import numpy as np
 from disempower_arrangements import CHOICES, list_next, reachable_moves
+from disempower_course import pair
 
 from empo_benchmarks.disempower.board import BYSTANDER, HUMANS, USER, Board
 from empo_exact.game import LANES, aligned
@@ -18,7 +18,7 @@ from empo_exact.plugin import ExactParams
 
 ROOM = 11_000_000_000
 """Bytes of values of all states that are kept at a time."""
-EVERYWHERE = (11, 14)
+EVERYWHERE = (10, 13)
 """Steps from the end up to which all states are worked out, if all robots fit in, or else."""
 SLOTS = 160
 """States of an arrangement that are worked out together: all of them on the published boards."""
@@ -56,14 +56,12 @@ class Robot:
 
     Attributes:
         asked: What was asked for.
-        number: Its number among those that were worked out with it and are not fixed.
         x_h: Power of user and bystander at the start.
         v_r: V_r there.
-        cpu_seconds: What it took until the start was known, with all others beside it.
+        cpu_seconds: What it took until the start was known, with what it shares with other robots.
     """
 
     asked: Asked
-    number: int
     x_h: tuple[float, float]
     v_r: float
     cpu_seconds: float
@@ -95,7 +93,7 @@ class LockStep:
         self._is_listed = np.zeros(self.states, np.bool_)
         self._following = np.empty(self.states, np.int32)
         self._like = Asked(ExactParams())
-        self._towers: tuple[Tower, Tower] | None = None
+        self._far: Far | None = None
 
     @property
     def states(self) -> int:
@@ -117,9 +115,9 @@ class LockStep:
         return reached
 
     def solve(self, robots: Mapping[str, Asked]) -> Iterator[tuple[str, Robot]]:
-        """Robots by name, as many at a time as there is room for.
+        """Robots by name, those that are fixed first; ``policies`` knows the one that came last.
 
-        ``policies`` knows those that came last.
+        Near the end they are worked out side by side, as many as there is room for.
 
         Raises:
             ValueError: if the theory of one is another than that of the kernels or of the others.
@@ -139,30 +137,40 @@ class LockStep:
             yield from self._solve(chosen, EVERYWHERE[len(groups) > 1])
 
     def _solve(self, robots: Mapping[str, Asked], everywhere: int) -> Iterator[tuple[str, Robot]]:
-        begin, self._towers = time.process_time(), None
+        begin, self._far = time.process_time(), None
         fixed, acting = (
             {name: asked for name, asked in robots.items() if asked.is_fixed is is_fixed}
             for is_fixed in (True, False)
         )
         reached = self.within_reach()
-        tower = Tower(self, [*acting.values()], everywhere)
-        beside = Beside(self, [*fixed.values()], reached[-1])
-        for done in range(1, self.steps):
-            states = reached[self.steps - done]
-            beside.step(tower.last.hoped, states)
-            tower.step(states)
-        self._towers = tower, tower.of_humans()
-        later = beside.later._replace(hoped=tower.last.hoped)
+        near, beside = Near(self, [*acting.values()]), Beside(self, [*fixed.values()], reached[-1])
+        everywhere = min(everywhere, self.steps - 1)
+        for done in range(1, everywhere + 1):
+            beside.step(near.values.hoped, reached[self.steps - done])
+            near.step()
+        near.forget()
+        rest = [reached[self.steps - done] for done in range(everywhere + 1, self.steps)]
+        shared = time.process_time() - begin
+        if fixed:
+            self._far = Far(self, [], near.beside(None))
+            for states in rest:
+                beside.step(self._far.last.hoped, states)
+                self._far.add_level(states)
+            after = beside.later._replace(hoped=self._far.last.hoped)
+            x_h, v_r = self._at_start([*fixed.values()], after)
+            shared = time.process_time() - begin
+            del after
         del beside
-        solved = {}
-        for group, after in ((fixed, later), (acting, tower.last)):
-            x_h, v_r = self._at_start([*group.values()], after)
-            for number, (name, asked) in enumerate(group.items()):
-                power = float(x_h[number, USER]), float(x_h[number, BYSTANDER])
-                seconds = time.process_time() - begin
-                solved[name] = Robot(asked, number, power, float(v_r[number]), seconds)
-        del later, after
-        yield from solved.items()
+        for number, (name, asked) in enumerate(fixed.items()):
+            yield name, Robot(asked, pair(x_h[number]), float(v_r[number]), shared)
+        for number, (name, asked) in enumerate(acting.items()):
+            begin, self._far = time.process_time(), None
+            self._far = Far(self, [asked], near.beside(number))
+            for states in rest:
+                self._far.add_level(states)
+            x_h, v_r = self._at_start([asked], self._far.last)
+            seconds = shared + time.process_time() - begin
+            yield name, Robot(asked, pair(x_h[0]), float(v_r[0]), seconds)
 
     def _at_start(
         self, asked: Sequence[Asked], later: kernels.Later
@@ -199,101 +207,122 @@ class LockStep:
         """Policies with all steps to go.
 
         Args:
-            robot: One of the robots that were worked out last.
+            robot: The robot that came last, or another that is fixed, as that is.
             states: State numbers, ascending.
 
         Returns:
             Those of the humans, for the user's goals first, and the robot's
             [state goal action] and [state action].
+
+        Raises:
+            LookupError: if another robot came last.
         """
-        assert self._towers is not None, "solve first"
-        tower, count = self._towers[robot.asked.is_fixed], len(states)
-        tower.require(self.following(states))
-        robots, goals = len(tower.asked), HUMANS * self.padded
-        pi_h, pi_r = np.empty((count, CHOICES, goals)), np.empty((count, robots, self.actions))
-        now = kernels.Later(np.empty((0, goals)), np.empty((0, 0)), np.empty((0, robots)))
+        asked = [] if robot.asked.is_fixed else [robot.asked]
+        far, count = self._far, len(states)
+        if far is None or [*far.asked] != asked:
+            raise LookupError("its values are gone, for another robot was worked out since")
+        far.require(self.following(states))
+        goals = HUMANS * self.padded
+        pi_h, pi_r = np.empty((count, CHOICES, goals)), np.empty((count, len(asked), self.actions))
+        now = kernels.Later(np.empty((0, goals)), np.empty((0, 0)), np.empty((0, len(asked))))
         choices = kernels.Choices(pi_h, pi_r, np.empty((0, 0, 0)))
-        self.sweep(tower.asked, tower.last, states, now, choices)
+        self.sweep(asked, far.last, states, now, choices)
         columns = np.arange(HUMANS)[:, None] * self.padded + np.arange(self.cells)
         pi_h = pi_h[:, :, columns.ravel()].transpose(0, 2, 1)
-        if not robot.asked.is_fixed:
-            return pi_h, pi_r[:, robot.number]
+        if asked:
+            return pi_h, pi_r[:, 0]
         fixed = np.zeros((count, self.actions))
         fixed[:, 0 if robot.asked.is_idle else slice(None)] = 1
         return pi_h, fixed / fixed.sum(1, keepdims=True)
 
 
-class Tower:
-    """Values beside robots by the number of steps to go: near the end, of all states.
-
-    Further from the end they are those of the states that somebody asked for, and of what may
-    follow these: few, since episodes begin in one state.
+class Near:
+    """Values of all states beside some robots, from the last step back.
 
     Attributes:
-        asked: The robots; without any, what humans hope for is all.
+        values: The values.
 
     Args:
         place: The layout.
-        asked: The robots.
-        everywhere: Steps from the end up to which all states are worked out.
+        asked: The robots; without any, what humans hope for is all.
     """
 
-    def __init__(self, place: LockStep, asked: Sequence[Asked], everywhere: int) -> None:
-        self._place, self.asked, self._steps = place, asked, 0
-        self._last_everywhere = everywhere
-        self._everywhere = np.arange(place.states, dtype=np.int32)
-        self._base, self._spare = (values(len(asked), place.states, place.padded) for _ in range(2))
-        self._base.hoped[:], self._base.attained[:] = 0, 0
-        write_ends(place, asked, self._base, self._everywhere)
-        self._levels: list[tuple[kernels.Later, np.ndarray]] = []
+    def __init__(self, place: LockStep, asked: Sequence[Asked]) -> None:
+        self._place, self._asked = place, asked
+        self._states = np.arange(place.states, dtype=np.int32)
+        self.values, self._spare = (
+            values(len(asked), place.states, place.padded) for _ in range(2)
+        )
+        self.values.hoped[:], self.values.attained[:] = 0, 0
+        write_ends(place, asked, self.values, self._states)
 
-    def of_humans(self) -> Tower:
-        """What humans hope for, which is the same beside any robots."""
-        tower = copy(self)
-        tower.asked = ()
-        tower._base = values(0, 0, self._place.padded)._replace(hoped=self._base.hoped)
-        tower._levels = []
-        for _ in self._levels:
-            tower._add_level()
-        return tower
+    def step(self) -> None:
+        """Go a step back."""
+        self._place.sweep(self._asked, self.values, self._states, self._spare)
+        self.values, self._spare = self._spare, self.values
+
+    def forget(self) -> None:
+        """Free the memory of further steps."""
+        self._spare = values(0, 0, self._place.padded)
+
+    def beside(self, robot: int | None) -> kernels.Later:
+        """Values beside one robot, or what humans hope for beside any."""
+        states = self._place.states
+        first, count = (0, 0) if robot is None else (robot, 1)
+        return kernels.Later(
+            self.values.hoped,
+            self.values.attained[first * states : (first + count) * states],
+            np.ascontiguousarray(self.values.v_r[:, first : first + count]),
+        )
+
+
+class Far:
+    """Values further from the end beside a robot, of the states that somebody asks for.
+
+    They take those of what may follow these states, fewer steps from the end: altogether few, since
+    episodes begin in one state.
+
+    Attributes:
+        asked: The robot; without any, what humans hope for is all.
+
+    Args:
+        place: The layout.
+        asked: The robot.
+        near: Values of all states, one step nearer to the end.
+    """
+
+    def __init__(self, place: LockStep, asked: Sequence[Asked], near: kernels.Later) -> None:
+        self._place, self.asked, self._near = place, asked, near
+        self._levels: list[tuple[kernels.Later, np.ndarray]] = []
 
     @property
     def last(self) -> kernels.Later:
         """Values with the most steps to go."""
-        return self._levels[-1][0] if self._levels else self._base
+        return self._levels[-1][0] if self._levels else self._near
 
-    def step(self, states: np.ndarray) -> None:
-        """Go a step back, in some states at least."""
-        if self._steps < self._last_everywhere:
-            self._place.sweep(self.asked, self._base, self._everywhere, self._spare)
-            self._base, self._spare = self._spare, self._base
-        else:
-            self._spare = values(0, 0, self._place.padded)
-            self._add_level()
-            self.require(states)
-        self._steps += 1
-
-    def _add_level(self) -> None:
-        place = self._place
-        level = sparse_values(len(self.asked), place.states, place.padded)
-        self._levels.append((level, np.zeros(place.states, np.bool_)))
+    def add_level(self, states: np.ndarray) -> None:
+        """Go a step back, in some states."""
+        count = self._place.states
+        level = sparse_values(len(self.asked), count, self._place.padded)
+        self._levels.append((level, np.zeros(count, np.bool_)))
+        self.require(states)
 
     def require(self, states: np.ndarray, level: int | None = None) -> None:
-        """Work out values of some states with the most steps to go, unless they are known.
+        """Work out values of some states with the most steps to go, unless they are there.
 
         Args:
             states: State numbers, ascending.
-            level: A level with fewer steps to go instead; -1 knows all states.
+            level: A level with fewer steps to go instead; -1 has all states.
         """
         level = len(self._levels) - 1 if level is None else level
         if level < 0:
             return
-        now, is_known = self._levels[level]
-        new = states[~is_known[states]]
+        now, is_ready = self._levels[level]
+        new = states[~is_ready[states]]
         if len(new):
-            is_known[new] = True
+            is_ready[new] = True
             self.require(self._place.following(new), level - 1)
-            later = self._levels[level - 1][0] if level else self._base
+            later = self._levels[level - 1][0] if level else self._near
             self._place.sweep(self.asked, later, new, now)
 
 
