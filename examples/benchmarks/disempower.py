@@ -187,7 +187,7 @@ def show(table: list[Row], footer: str) -> None:
 
 def show_comparisons(settings: Settings, heading: str, cases: Cases) -> None:
     """Print shares with Wilson's intervals, medians and quartiles, and counts of signs."""
-    caption = "median [quartiles] of differences, and in how many variations more/fewer"
+    caption = "median and quartiles of differences, and in how many variations more/fewer"
     shown = Table(title=f"Differences in {heading}", caption=caption)
     lines = list(comparisons(settings, cases))
     shown.add_column("robot, and beside which")

@@ -18,7 +18,7 @@ from empo_exact.plugin import ExactParams
 
 ROOM = 11_000_000_000
 """Bytes of values of all states that are kept at a time."""
-EVERYWHERE = (10, 13)
+EVERYWHERE = (13, 15)
 """Steps from the end up to which all states are worked out, if all robots fit in, or else."""
 SLOTS = 160
 """States of an arrangement that are worked out together: all of them on the published boards."""
