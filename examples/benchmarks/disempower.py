@@ -299,7 +299,7 @@ def main() -> None:
     if given.embodied:
         for heading, group in groups.items():
             show_comparisons(settings, heading, group)
-            draw(settings, group, given.out / "table.png")
+        draw(settings, given.out / "table.csv", given.out / "table.png")
     else:
         write(table, given.out)
     print(f"Wrote {given.out / 'table.csv'}")

@@ -1,18 +1,31 @@
-"""What robots do over many variations of a layout: shares, quartiles, signs, and a picture."""
+"""What robots do over many variations of a layout: shares, quartiles, signs, and a picture.
+
+Run ``python examples/benchmarks/disempower_variations.py [PICTURE]``. It draws what robots do in
+the 110 variations of ``push_only``, by ``disempower_push_only.csv``, the table of
+``disempower.py --embodied --layouts push_only``, as ``disempower_variations.png`` and ``.svg``.
+"""
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from disempower_course import EQUAL, HUMANS, IDLE, RANDOM, Score
-from disempower_settings import Settings
-from esr_scores import Estimate, share
 
-from empo_pictures.figures import new_figure, write_figure
+sys.path[:0] = [str(Path(__file__).parent)]
 
+from disempower_course import EQUAL, HUMANS, IDLE, RANDOM, Score  # noqa: E402
+from disempower_settings import SETTINGS, Settings  # noqa: E402
+from esr_scores import Estimate, share  # noqa: E402
+
+from empo_core.config.files import read_yaml, validate_document  # noqa: E402
+from empo_pictures.figures import new_figure, write_figure  # noqa: E402
+
+TABLE = Path(__file__).with_name("disempower_push_only.csv")
+"""The table of the 110 variations of a layout."""
 Cases = Mapping[str, Mapping[str, Score]]
 METRICS: dict[str, Callable[[Score], tuple[float, float]]] = {
     "I": lambda score: score.bits,
@@ -95,37 +108,56 @@ def comparisons(settings: Settings, cases: Cases) -> Iterator[Comparison]:
         )
 
 
-def draw(settings: Settings, cases: Cases, path: Path) -> None:
-    """Changes of emp and of bits from a random assistant, and the user's steps on its goal."""
+def draw(settings: Settings, table: Path, picture: Path) -> None:
+    """Changes of emp and of bits from a random assistant, and the user's steps on its goal.
+
+    Args:
+        settings: The settings.
+        table: The table of variations, as ``disempower.py`` writes it.
+        picture: Where to write the picture.
+    """
+    lines = [line for line in table.read_text().splitlines() if not line.startswith("#")]
+    rows: dict[str, dict[str, dict[str, str]]] = {}
+    for row in csv.DictReader(lines):
+        rows.setdefault(row["robot"], {})[row["layout"]] = row
+
+    def numbers(robot: str, metric: str) -> np.ndarray:
+        values = [[row[f"{metric}_{agent}"] for agent in AGENTS] for row in rows[robot].values()]
+        return np.array(values, np.float64).T
+
     figure, axes = new_figure(columns=3, width=13.5, height=4.4)
-    rows, names = list(cases.values()), settings.primary
-    robots = [IDLE, *settings.embodied.robots]
-    panels = (
-        ("emp", "change of emp from a random assistant, bits"),
-        ("I", "change of I from a random assistant, bits"),
-    )
-    for axis, (metric, title) in zip(axes, panels, strict=False):
+    panels = {"empowerment": "emp", "bits": "I"}
+    for axis, (metric, title) in zip(axes, panels.items(), strict=False):
         axis.axhline(0, color="0.7", lw=0.8)
         axis.axvline(0, color="0.7", lw=0.8)
-        for robot in robots:
-            change = np.array(
-                [
-                    np.subtract(METRICS[metric](row[robot]), METRICS[metric](row[RANDOM]))
-                    for row in rows
-                ]
-            )
-            mark = "s" if robot == IDLE else "o"
-            axis.plot(*change.T, mark, ms=4, alpha=0.6, label=robot)
-        axis.set_title(title, fontsize=10)
+        for robot in rows:
+            if robot != RANDOM:
+                change = numbers(robot, metric) - numbers(RANDOM, metric)
+                mark = "s" if robot == IDLE else "o"
+                axis.plot(*change, mark, ms=4, alpha=0.6, label=robot)
+        axis.set_title(f"change of {title} from a random assistant, bits", fontsize=10)
         axis.set_xlabel("user")
         axis.set_ylabel("bystander")
     axes[0].legend(fontsize=7)
-    steps = {robot: [row[robot].steps[0] for row in rows] for robot in (RANDOM, *robots)}
-    axes[2].plot(steps[names.rival], steps[names.proposal], "o", ms=4, alpha=0.6)
-    axes[2].plot(steps[names.rival], steps[RANDOM], "s", ms=4, alpha=0.6, color="0.6")
-    top = max(max(values) for values in steps.values())
+    names = settings.primary
+    rival, proposal, random = (
+        numbers(robot, "steps")[0] for robot in (names.rival, names.proposal, RANDOM)
+    )
+    axes[2].plot(rival, proposal, "o", ms=4, alpha=0.6)
+    axes[2].plot(rival, random, "s", ms=4, alpha=0.6, color="0.6")
+    top = max(rival.max(), proposal.max(), random.max())
     axes[2].plot([0, top], [0, top], color="0.7", lw=0.8)
     axes[2].set_title("steps of the user on its goal, by variation", fontsize=10)
     axes[2].set_xlabel(f"beside {names.rival}")
-    axes[2].set_ylabel(f"beside {names.proposal} (squares: random)")
-    write_figure(figure, path)
+    axes[2].set_ylabel(f"beside {names.proposal} (squares: random)", fontsize=9)
+    write_figure(figure, picture)
+
+
+def main() -> None:
+    """Draw the table that is kept beside this file."""
+    picture = Path(sys.argv[1] if len(sys.argv) > 1 else "disempower_variations.png")
+    draw(validate_document(Settings, read_yaml(SETTINGS)), TABLE, picture)
+
+
+if __name__ == "__main__":
+    main()
