@@ -116,9 +116,11 @@ class LockStep:
 
     def within_reach(self) -> list[np.ndarray]:
         """States that can be reached from the start within 0, 1, ... steps."""
-        reached = [np.array([self.start], np.int32)]
+        new = np.array([self.start], np.int32)
+        reached = [new]
         while len(reached) <= self.steps:
-            reached.append(np.union1d(reached[-1], self.following(reached[-1])))
+            new = np.setdiff1d(self.following(new), reached[-1], assume_unique=True)
+            reached.append(np.union1d(reached[-1], new))
         return reached
 
     def solve(self, robots: Mapping[str, Asked]) -> Iterator[tuple[str, Robot]]:
@@ -139,17 +141,19 @@ class LockStep:
             acting = [name for name in order if not robots[name].is_fixed]
             parts = [acting[i : i + at_once] for i in range(0, len(acting), at_once)]
             groups = [order[: len(order) - len(acting)], *parts]
+        reached = self.within_reach()
         for group in groups:
             chosen = {name: robots[name] for name in group}
-            yield from self._solve(chosen, EVERYWHERE[len(groups) > 1])
+            yield from self._solve(chosen, EVERYWHERE[len(groups) > 1], reached)
 
-    def _solve(self, robots: Mapping[str, Asked], everywhere: int) -> Iterator[tuple[str, Robot]]:
+    def _solve(
+        self, robots: Mapping[str, Asked], everywhere: int, reached: Sequence[np.ndarray]
+    ) -> Iterator[tuple[str, Robot]]:
         begin, self._far = time.process_time(), None
         fixed, acting = (
             {name: asked for name, asked in robots.items() if asked.is_fixed is is_fixed}
             for is_fixed in (True, False)
         )
-        reached = self.within_reach()
         near, beside = Near(self, [*acting.values()]), Beside(self, [*fixed.values()], reached[-1])
         everywhere = min(everywhere, self.steps - 1)
         for done in range(1, everywhere + 1):
