@@ -42,6 +42,7 @@ SCRIPTS = {
     "compare_beta_r.png": "examples/compare_beta_r.py",
     "minigrid_maps.png": "examples/minigrid_maps.py",
     "disempower.png": "examples/benchmarks/disempower_picture.py",
+    "disempower_variations.png": "examples/benchmarks/disempower_variations.py",
 }
 
 

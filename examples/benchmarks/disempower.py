@@ -1,12 +1,13 @@
 """Disempower-Grid (arXiv 2511.04177): who gains and who loses where a robot helps one of two.
 
-Run ``python examples/benchmarks/disempower.py [OUT] [--quick] [--embodied] [--variations N ...]``.
+Run ``python examples/benchmarks/disempower.py [OUT] [--quick | --embodied [--variations N ...]]``.
 It plays all robots of the settings beside humans who pursue their true goals, and says by which
 reference, a random or an idle assistant, each robot takes empowerment from the bystander while the
 user gains. Results are kept in OUT (default: ``disempower``) as they come, so that an interrupted
 run goes on where it was; then there are ``table.csv`` and ``table.png``. ``--quick`` plays the two
 layouts whose assistant has no body; ``--embodied`` plays variations of the other two instead, which
-takes hours. The five hypotheses that were written before are printed with their outcome.
+takes minutes for each cell of the goal and up to 16 GB. The five hypotheses that were written
+before are printed with their outcome.
 """
 
 from __future__ import annotations
@@ -33,16 +34,14 @@ from disempower_course import IDLE, PROXIES, RANDOM, REFERENCES, Course, Score  
 from disempower_hypotheses import outcomes  # noqa: E402
 from disempower_sampled import GoalCell  # noqa: E402
 from disempower_settings import SETTINGS, Layout, Settings  # noqa: E402
+from disempower_variations import Cases, comparisons, draw  # noqa: E402
 from esr_scores import csv_text  # noqa: E402
 from kept_runs import file_digest  # noqa: E402
 
 
 @dataclass(frozen=True)
 class Row:
-    """A robot's line in the table.
-
-    Bits are differences from an idle assistant; from a random one where those are not worked out.
-    """
+    """A robot's line in the table; bits are differences from an idle assistant."""
 
     layout: str
     humans: str
@@ -67,10 +66,9 @@ class Row:
         """The line of one robot among others."""
         resamples = settings.embodied.bootstrap
         score, idle = scores[robot], scores[IDLE]
-        bits = (idle if np.isfinite(idle.bits).all() else scores[RANDOM]).bits
         return cls(
             layout, humans, robot,
-            *np.subtract(score.bits, bits).tolist(),
+            *np.subtract(score.bits, idle.bits).tolist(),
             *score.empowerment, *score.steps, *score.arrives,
             score.disempowers(scores[RANDOM], resamples), score.disempowers(idle, resamples),
             score.v_r, score.cpu_seconds,
@@ -132,7 +130,7 @@ def embodied_scores(
 ) -> dict[str, dict[str, Score]]:
     """Scores of references and solved robots in variations, by sampled episodes.
 
-    A robot is solved once for all variations with one goal cell.
+    Robots are solved side by side, once for all variations with one goal cell.
     """
     given, scores = settings.embodied, {number: {} for number in numbers}
     variations = published(layout).variations()
@@ -140,23 +138,22 @@ def embodied_scores(
     for number in numbers:
         goals.setdefault(str(variations[number].goal_pos), []).append(number)
     for same_goal in goals.values():
-        place: GoalCell | None = None
-        for robot in (*REFERENCES, *given.robots):
-            missing = []
+        missing: dict[str, list[int]] = {}
+        for name in (*REFERENCES, *given.robots):
             for number in same_goal:
-                score = results.read(layout, str(number), robot)
+                score = results.read(layout, str(number), name)
                 if score is None:
-                    missing.append(number)
+                    missing.setdefault(name, []).append(number)
                 else:
-                    scores[number][robot] = score
-            if missing:
-                place = place or GoalCell(settings, variations[same_goal[0]])
-                boards = [variations[number] for number in missing]
-                keys = [place.world.board.cell(board.key_pos[0]) for board in boards]
-                seeds = [given.seed + number for number in missing]
-                played = place.scores(robot, keys, seeds)
-                for number, score in zip(missing, played, strict=True):
-                    scores[number][robot] = results.write(score, layout, str(number), robot)
+                    scores[number][name] = score
+        if not missing:
+            continue
+        place = GoalCell(settings, variations[same_goal[0]])
+        for name, robot in place.solve(list(missing)):
+            for number in missing[name]:
+                key = place.board.cell(variations[number].key_pos[0])
+                score = place.play(robot, key, given.seed + number)
+                scores[number][name] = results.write(score, layout, str(number), name)
     return {f"{layout} {number}": scores[number] for number in numbers}
 
 
@@ -188,9 +185,27 @@ def show(table: list[Row], footer: str) -> None:
     Console(width=200).print(shown)
 
 
-def write(table: list[Row], out: Path, footer: str) -> None:
-    """``table.csv``, and ``table.png`` and ``.svg``: both humans' empowerment, robot by robot."""
-    write_file(out / "table.csv", f"{csv_text(table)}# {footer}\n")
+def show_comparisons(settings: Settings, heading: str, cases: Cases) -> None:
+    """Print shares with Wilson's intervals, medians and quartiles, and counts of signs."""
+    caption = "median and quartiles of differences, and in how many variations more/fewer"
+    shown = Table(title=f"Differences in {heading}", caption=caption)
+    lines = list(comparisons(settings, cases))
+    shown.add_column("robot, and beside which")
+    for column in ("disempowers", "raw signs", *lines[0].differences):
+        shown.add_column(column)
+    for row in lines:
+        cells = [
+            value.shown(3 if name.startswith("emp") else 2)
+            for name, value in row.differences.items()
+        ]
+        shown.add_row(
+            f"{row.robot} | {row.reference}", row.disempowers.shown(3), row.raw.shown(3), *cells
+        )
+    Console(width=320).print(shown)
+
+
+def write(table: list[Row], out: Path) -> None:
+    """``table.png`` and ``.svg``: both humans' empowerment, robot by robot."""
     groups = list(dict.fromkeys((row.layout, row.humans) for row in table))[:4]
     figure, axes = new_figure(columns=len(groups), width=5.2 * len(groups), height=4.6)
     for axis, group in zip(np.atleast_1d(axes), groups, strict=True):
@@ -215,6 +230,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a few minutes")
     parser.add_argument("--embodied", action="store_true", help="layouts with keys, for hours")
     parser.add_argument("--variations", type=int, nargs="+", help="others than all 110")
+    parser.add_argument(
+        "--primary", action="store_true", help="of robots with keys those two that are compared"
+    )
     parser.add_argument("--layouts", nargs="+", help="others than those of the settings")
     parser.add_argument("--settings", type=Path, default=SETTINGS, help="another file")
     return parser.parse_args()
@@ -229,8 +247,9 @@ def check(given: argparse.Namespace, settings: Settings) -> None:
             sys.exit(f"--layouts {name}: these options play {' and '.join(names)}")
     if given.embodied and given.quick:
         sys.exit("--embodied and --quick play different layouts; leave one of them out")
-    if given.variations and not given.embodied:
-        sys.exit("--variations are those of layouts with keys; add --embodied")
+    for option in ("variations", "primary"):
+        if getattr(given, option) and not given.embodied:
+            sys.exit(f"--{option} is about layouts with keys; add --embodied")
     for name in (given.layouts or names) if given.variations else ():
         count = len(published(name).variations())
         if not 0 <= min(given.variations) <= max(given.variations) < count:
@@ -242,6 +261,10 @@ def main() -> None:
     given = arguments()
     settings = validate_document(Settings, read_yaml(given.settings))
     check(given, settings)
+    if given.primary:
+        robots = [settings.primary.rival, settings.primary.proposal]
+        embodied = settings.embodied.model_copy(update={"robots": robots})
+        settings = settings.model_copy(update={"embodied": embodied})
     digest = file_digest(given.settings)
     footer = f"settings {given.settings.name} {digest}"
     print(footer)
@@ -272,7 +295,13 @@ def main() -> None:
         print(f"Hypotheses in {heading}:")
         for line in outcomes(settings, group):
             print(line)
-    write(table, given.out, footer)
+    write_file(given.out / "table.csv", f"{csv_text(table)}# {footer}\n")
+    if given.embodied:
+        for heading, group in groups.items():
+            show_comparisons(settings, heading, group)
+        draw(settings, given.out / "table.csv", given.out / "table.png")
+    else:
+        write(table, given.out)
     print(f"Wrote {given.out / 'table.csv'}")
 
 

@@ -12,9 +12,9 @@ import disempower_kernels as kernels
 import numpy as np
 from disempower_induction import Humans, Induction, exact_params
 from disempower_settings import Settings
-from esr_scores import paired_difference
+from paired_bootstrap import mean_interval
 
-from empo_benchmarks.disempower.params import DisempowerParams
+from empo_benchmarks.disempower.params import DisempowerParams, Layout
 from empo_benchmarks.disempower.world import DisempowerWorld, load_world
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.result import ExactResult
@@ -38,13 +38,13 @@ class Score:
     """What a robot does to user and bystander; pairs of numbers are about them.
 
     Attributes:
-        bits: I_h at the start, humans over all their goals; NaN where it was not worked out.
+        bits: I_h at the start, humans over all their goals.
         empowerment: Mean over steps of the exact mc_emp where humans pursue their true goals.
         steps: Expected steps on the true goal.
         arrives: Chance to be on it at some time.
         v_r: V_r at the start, by the theory of the primary robot or the robot's own.
-        cpu_seconds: What it took to make the robot; where occupancies are exact, without graph and
-            Phase 1, which robots share.
+        cpu_seconds: What it took to make the robot: without graph and Phase 1, which robots share;
+            where episodes are sampled, with these and all robots of the same goal cell.
         episodes: Empowerment of user and bystander in each of some sampled episodes; None where
             occupancies are exact.
     """
@@ -70,8 +70,8 @@ class Score:
             return int(user), int(bystander)
         signs = []
         for ours, others in zip(self.episodes, other.episodes, strict=True):
-            estimate = paired_difference(np.array(ours), np.array(others), resamples, 0)
-            signs.append(int(estimate.low > 0) - int(estimate.high < 0))
+            low, high = mean_interval(np.subtract(ours, others), resamples)
+            signs.append(int(low > 0) - int(high < 0))
         return signs[0], signs[1]
 
     def disempowers(self, other: Score, resamples: int) -> bool:
@@ -105,9 +105,10 @@ class Course:
         alike: The first of the robot's actions that leads where an action does [state robot].
     """
 
-    def __init__(self, settings: Settings, layout: str, steps: int, humans: str) -> None:
+    def __init__(self, settings: Settings, layout: str | Layout, steps: int, humans: str) -> None:
         self.settings, self.humans = settings, humans
-        self.world = load_world(DisempowerParams(layout=layout, max_steps=steps))
+        params = {"layout": layout, "max_steps": steps}
+        self.world = load_world(DisempowerParams.model_validate(params))
         self.graph: StateGraph = build_graph(self.world, None)
         joint = self.world.spec.num_joint_actions
         self.successor = self.graph.successor.reshape(-1, joint)

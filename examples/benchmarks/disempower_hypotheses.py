@@ -40,13 +40,12 @@ def outcomes(settings: Settings, cases: Mapping[str, Scores]) -> Iterator[str]:
     yield line("H2", bool(ours.sum() <= theirs.sum() / 2), counted(ours))
     for name, reference in ((RANDOM, random), (IDLE, idle)):
         mine, other = (median_gain(robots, reference) for robots in (proposal, rival))
-        if np.isfinite([mine, other]).all():
-            is_little = -mine[1] <= 0.25 * max(-other[1], 0)
-            detail = (
-                f"Against {name}: bystander {mine[1]:+.2f} and {other[1]:+.2f}, "
-                f"user {mine[0]:+.2f} and {other[0]:+.2f}"
-            )
-            yield line("H3", bool(is_little and mine[0] >= 0.75 * other[0]), detail)
+        is_little = -mine[1] <= 0.25 * max(-other[1], 0)
+        detail = (
+            f"Against {name}: bystander {mine[1]:+.2f} and {other[1]:+.2f}, "
+            f"user {mine[0]:+.2f} and {other[0]:+.2f}"
+        )
+        yield line("H3", bool(is_little and mine[0] >= 0.75 * other[0]), detail)
     at_least = np.array([a.steps[0] >= b.steps[0] for a, b in zip(proposal, random, strict=True)])
     yield line("H4", bool(at_least.mean() >= 0.8), counted(at_least))
     fewer = np.array([a.steps[0] < b.steps[0] for a, b in zip(proposal, rival, strict=True)])

@@ -17,15 +17,22 @@ sys.path.insert(0, str(ROOT / "examples" / "benchmarks"))
 
 import disempower  # noqa: E402
 import disempower_course  # noqa: E402
+import disempower_lockstep  # noqa: E402
+from disempower_arrangements import follow  # noqa: E402
 from disempower_course import Course, Power, Score, SolvedRobot, solved  # noqa: E402
 from disempower_hypotheses import outcomes  # noqa: E402
 from disempower_induction import Humans  # noqa: E402
 from disempower_sampled import GoalCell  # noqa: E402
 from disempower_settings import SETTINGS, Settings  # noqa: E402
+from disempower_variations import comparisons  # noqa: E402
+from paired_bootstrap import mean_interval  # noqa: E402
 
 from empo_benchmarks.disempower.params import DisempowerParams, Layout  # noqa: E402
 from empo_benchmarks.disempower.world import load_world  # noqa: E402
 from empo_core.config.files import read_yaml, validate_document  # noqa: E402
+from empo_exact.graph import build_graph  # noqa: E402
+from empo_exact.solve import solve  # noqa: E402
+from empo_learning.statistics import bootstrap  # noqa: E402
 
 EMPO, RIVAL = "EMPO xi 1 beta_r 1000", "user only beta_r 1000"
 FREEZE = {
@@ -53,6 +60,16 @@ SMALL = Layout(
     key_pos=[[0, 2]],
     assistant="embodied",
     boxes_can_cover_goal=False,
+)
+BOXES = Layout(
+    height=3,
+    width=3,
+    agent_pos=[[0, 0], [2, 2]],
+    box_pos=[[0, 1], [1, 1]],
+    helper_pos=[[1, 0]],
+    goal_pos=[[0, 2]],
+    assistant="embodied",
+    pull=True,
 )
 
 Run = Callable[..., str]
@@ -205,15 +222,18 @@ def test_variations_are_played_by_goal_cell_and_each_is_kept(
     first = run(tmp_path / "out", *options, "2", "5", "8")
     assert first.count("CPU seconds") == 15
     assert "Hypotheses in 3 variations:" in first
+    primary = run(tmp_path / "primary", "--primary", *options, "2")
+    assert primary.count("CPU seconds") == 4
     second = run(tmp_path / "out", *options, "2", "5", "8", "0")
     assert (second.count("read from"), second.count("CPU seconds")) == (15, 5)
     assert "Hypotheses in 4 variations:" in second
     *lines, _ = (tmp_path / "out" / "table.csv").read_text().splitlines()
     table = list(csv.DictReader(lines))
     assert {row["layout"] for row in table} == {"small 2", "small 5", "small 8", "small 0"}
-    # Bits of an idle assistant are not worked out here, so that the reference is a random one.
-    assert {row["bits_user"] for row in table if row["robot"] == "random"} == {"0.0"}
-    assert "H3 " in second
+    assert {row["bits_user"] for row in table if row["robot"] == "idle"} == {"0.0"}
+    assert second.count("\nH3 ") == 2
+    assert "Differences in 4 variations" in second
+    assert (tmp_path / "out" / "table.svg").is_file()
 
 
 @pytest.mark.parametrize(
@@ -223,6 +243,7 @@ def test_variations_are_played_by_goal_cell_and_each_is_kept(
         (["--embodied", "--layouts", "move_any"], "--layouts move_any"),
         (["--embodied", "--quick"], "--quick"),
         (["--variations", "3"], "--embodied"),
+        (["--primary"], "--embodied"),
         (["--embodied", "--variations", "3", "110"], "0 to 109"),
     ],
     ids=str,
@@ -253,24 +274,83 @@ def test_leaving_keys_out_changes_no_value(settings: Settings) -> None:
         assert value.pi_r == pytest.approx(values[0].pi_r, rel=1e-9)
 
 
+@pytest.mark.parametrize("layout", [SMALL, BOXES], ids=["push", "pull"])
+@pytest.mark.parametrize(
+    ("everywhere", "room"), [(1, disempower_lockstep.ROOM), (3, 1), (10, disempower_lockstep.ROOM)]
+)
+def test_robots_side_by_side_are_those_of_the_solver(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, layout: Layout, everywhere: int, room: int
+) -> None:
+    monkeypatch.setattr(disempower_lockstep, "EVERYWHERE", (everywhere, everywhere))
+    monkeypatch.setattr(disempower_lockstep, "ROOM", room)
+    embodied = settings.embodied.model_copy(update={"plan": 6})
+    place = GoalCell(settings.model_copy(update={"embodied": embodied}), layout)
+    states = place.states
+    params = {"layout": place.board.layout, "max_steps": 6}
+    world = load_world(DisempowerParams.model_validate(params))
+    everywhere_at_once = np.arange(states.states, dtype=np.int32)
+    robots = ["random", RIVAL, EMPO]
+    for robot, worked_out in place.solve(robots):
+        # The worlds' states are those that can be reached from all starts: no more than these.
+        chosen = worked_out.asked.params.model_copy(update={"keep": "none"})
+        solution = solve(world, chosen, start=states.moves.rows)
+        assert solution.sizes.states == states.states
+        start = solution.at(states.start)
+        assert worked_out.v_r == pytest.approx(start.V_r, rel=1e-13), robot
+        powers = [start.X_h[human] for human in (0, 1)]
+        assert worked_out.x_h == pytest.approx(powers, rel=1e-13), robot
+        pi_h, pi_r = states.policies(worked_out, everywhere_at_once)
+        expected = solution.policies(0, solution.find_rows(states.moves.rows).astype(np.int64))
+        assert np.abs(pi_h - expected.pi_h).max() < 1e-13, robot
+        assert np.abs(pi_r - expected.pi_r).max() < 1e-11, robot
+
+
+def test_states_of_layouts_with_keys_are_all_within_reach(settings: Settings) -> None:
+    for layout in (SMALL, BOXES):
+        place = GoalCell(settings, layout)
+        graph = build_graph(load_world(DisempowerParams(layout=place.board.layout)), None)
+        rows = {tuple(row) for row in place.states.moves.rows.tolist()}
+        assert rows == {tuple(row) for row in graph.states.tolist()}
+
+
+def test_references_have_the_power_that_a_course_says(settings: Settings) -> None:
+    embodied = settings.embodied.model_copy(update={"plan": 5})
+    place = GoalCell(settings.model_copy(update={"embodied": embodied}), SMALL)
+    course = dict(Course(settings, place.board.layout, 5, "even").scores(["idle", "random"]))
+    for robot, worked_out in place.solve(["idle", "random"]):
+        assert worked_out.v_r == pytest.approx(course[robot].v_r, rel=1e-12)
+        bits = np.log2(worked_out.x_h)
+        assert bits == pytest.approx(np.array(course[robot].bits), abs=1e-12)
+
+
+def test_robots_of_another_theory_are_refused(settings: Settings) -> None:
+    humans = {"pessimistic": settings.humans["pessimistic"]}
+    place = GoalCell(settings.model_copy(update={"humans": humans}), SMALL)
+    with pytest.raises(ValueError, match="robot_model"):
+        next(place.solve([EMPO]))
+
+
 def test_sampled_episodes_agree_with_exact_occupancies(settings: Settings) -> None:
     embodied = settings.embodied.model_copy(update={"plan": 6, "steps": 6, "episodes": 4000})
     place = GoalCell(settings.model_copy(update={"embodied": embodied}), SMALL)
-    assert place.world.board.has_keys is False
-    plan = place.plan("random")
-    successor = plan.result.graph.successor.reshape(len(place.starts), -1)
-    board, empowerment = place.world.board, place.empowerment(plan.result)
-    key, goal = board.cell([0, 2]), board.cell([0, 3])
-    policies = plan.result.policies(0, np.arange(len(place.starts)))
-    where = plan.result.graph.states[:, :2]
-    visits = {(0, False, False): 1.0}
+    assert place.board.has_keys is False
+    states = np.arange(place.states.states, dtype=np.int32)
+    actions = np.indices((9, 5, 5)).reshape(3, -1)[::-1].astype(np.int32)
+    successor = np.empty((len(states), actions.shape[1]), np.int32)
+    for number in states:
+        follow(place.states.moves, np.full(225, number, np.int32), actions, successor[number])
+    key, goal = place.board.cell([0, 2]), place.board.cell([0, 3])
+    robots = dict(place.solve(["idle", "random"]))
+    pi_h, pi_r = place.states.policies(robots["random"], states)
+    where = place.states.moves.rows[:, :2]
+    visits = {(place.states.start, False, False): 1.0}
     total = np.zeros(2)
     for _ in range(embodied.steps):
         after: dict[tuple[int, bool, bool], float] = {}
         for (state, *has_key), chance in visits.items():
-            aims = [h * board.cells + (goal if has else key) for h, has in enumerate(has_key)]
-            user, bystander = (policies.pi_h[state, aim] for aim in aims)
-            joint = policies.pi_r[state][:, None, None] * bystander[:, None] * user
+            aims = [h * place.board.cells + (goal if has else key) for h, has in enumerate(has_key)]
+            user, bystander = (pi_h[state, aim] for aim in aims)
+            joint = pi_r[state][:, None, None] * bystander[:, None] * user
             for target, p in zip(successor[state].tolist(), joint.ravel().tolist(), strict=True):
                 has = [bool(had or where[target, h] == key) for h, had in enumerate(has_key)]
                 item = (target, has[0], has[1])
@@ -278,15 +358,20 @@ def test_sampled_episodes_agree_with_exact_occupancies(settings: Settings) -> No
         visits = after
         for (state, *has_key), chance in visits.items():
             total += chance * np.array(has_key) * (where[state] == goal)
-    sampled = place.play("random", plan, empowerment, key, seed=1)
+    sampled = place.play(robots["random"], key, seed=1)
     assert sum(visits.values()) == pytest.approx(1)
     assert total[1] > 0.5
     assert sampled.steps == pytest.approx(total, abs=0.08)
+    assert sampled.episodes is not None
     assert len(sampled.episodes[0]) == 4000
-    assert place.play("random", plan, empowerment, key, seed=1) == sampled
-    idle = place.play("idle", plan, empowerment, key, seed=1)
-    assert idle.steps[0] == 0
-    assert math.isnan(idle.bits[0])
+    assert place.play(robots["random"], key, seed=1) == sampled
+    assert place.play(robots["idle"], key, seed=1).steps[0] == 0
+
+
+def test_intervals_of_means_are_those_of_the_bootstrap() -> None:
+    difference = np.random.default_rng(0).normal(size=70)
+    expected = bootstrap(difference, lambda rows: rows.mean(1), resamples=250, seed=3)
+    assert mean_interval(difference, 250, seed=3) == pytest.approx(expected, abs=1e-12)
 
 
 def test_changes_of_sampled_episodes_need_an_interval_without_0() -> None:
@@ -328,3 +413,23 @@ def test_hypotheses_hold_where_their_numbers_do(
     lines = list(outcomes(settings, {"a": scores, "b": scores}))
     assert [line.split()[0] for line in lines] == ["H1", "H2", "H3", "H3", "H4", "H5"]
     assert [line.split()[0] for line in lines if line.split()[1] == "holds:"] == holding
+
+
+def test_comparisons_count_variations_and_have_quartiles(settings: Settings) -> None:
+    cases = {
+        str(number): {
+            "idle": score((0.0, 1.0), (0.0, 2.0)),
+            "random": score((0.0, 1.0), (0.5, 1.0)),
+            RIVAL: score((2.0, 0.0), (1.0 + number, 0.0), 4.0),
+            EMPO: score((1.0 + number, 1.0), (0.5, 3.0), 4.0 - number),
+        }
+        for number in range(5)
+    }
+    rows = {(row.robot, row.reference): row for row in comparisons(settings, cases)}
+    assert len(rows) == 7
+    assert rows[RIVAL, "random"].disempowers.value == 1
+    assert rows[EMPO, "random"].raw.value == 0
+    bits = rows[EMPO, RIVAL].differences["I user"]
+    assert (bits.quartiles, bits.more, bits.fewer) == ((0, 1, 2), 3, 1)
+    steps = rows[EMPO, RIVAL].differences["steps user"]
+    assert (steps.quartiles, steps.more, steps.fewer) == ((-3, -2, -1), 0, 4)
