@@ -34,6 +34,7 @@ LANGUAGES = {
     ".yaml": "yaml",
     ".cff": "yaml",
     ".json": "json",
+    ".csv": "text",
     ".ipynb": "",
     "": "text",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -301,7 +302,8 @@ class Far:
     """
 
     def __init__(self, place: LockStep, asked: Sequence[Asked], near: Later) -> None:
-        self._place, self.asked, self._near = place, asked, near
+        # The place has this, so that both would stay in memory until cycles are collected.
+        self._place, self.asked, self._near = weakref.proxy(place), asked, near
         self._levels: list[tuple[Later, np.ndarray]] = []
 
     @property
