@@ -124,14 +124,16 @@ def _place() -> Path:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """A table in Markdown."""
-    rows = [("kind", "tried", "held", "s", "CPU s", "command")]
+    rows: list[tuple[str, ...]] = [("kind", "tried", "held", "s", "CPU s", "command")]
     for each in outcomes:
         times = (f"{each.seconds:.0f}", f"{each.cpu_s:.0f}")
         rows.append((each.title, str(each.tried), str(each.held), *times, f"`{each.command}`"))
     if len(outcomes) > 1:
-        sums = (sum(each.tried for each in outcomes), sum(each.held for each in outcomes))
-        times = (sum(each.seconds for each in outcomes), sum(each.cpu_s for each in outcomes))
-        rows.append(("all", *map(str, sums), *(f"{time:.0f}" for time in times), ""))
+        sums = [
+            sum(getattr(each, name) for each in outcomes)
+            for name in ("tried", "held", "seconds", "cpu_s")
+        ]
+        rows.append(("all", *(f"{number:.0f}" for number in sums), ""))
     rows.insert(1, ("---", "---:", "---:", "---:", "---:", "---"))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
