@@ -16,7 +16,7 @@ from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
 from empo_core.runs.atomic import read_json
 from empo_core.runs.directory import RESULTS, SUMMARY
-from empo_core.runs.inputs import read_manifest
+from empo_core.runs.inputs import INPUTS, MANIFEST, read_manifest
 from empo_core.threads import torch_threads
 from empo_exact.diagnostics.diagnose import (
     diagnose,
@@ -215,7 +215,9 @@ class Exact(Algorithm):
             params = self._params.model_copy(
                 update={"keep": "all", "compute": self._params.compute.model_copy(update=compute)}
             )
-            world = read_manifest(context.directory).world_digest
+            # Results that a script saved have no manifest.
+            has_manifest = (context.directory / INPUTS / MANIFEST).is_file()
+            world = read_manifest(context.directory).world_digest if has_manifest else None
             is_shared = world is not None and not params.reduce
             with torch_threads(1):
                 self._solved_again = solve(
