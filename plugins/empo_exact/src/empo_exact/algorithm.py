@@ -14,9 +14,9 @@ from pydantic import JsonValue, ValidationError
 
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
-from empo_core.runs.atomic import read_json
+from empo_core.runs.atomic import MANIFEST, read_json
 from empo_core.runs.directory import RESULTS, SUMMARY
-from empo_core.runs.inputs import INPUTS, MANIFEST, read_manifest
+from empo_core.runs.inputs import INPUTS, read_manifest
 from empo_core.threads import torch_threads
 from empo_exact.diagnostics.diagnose import (
     diagnose,
