@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from random_games import Shape, TableWorld, random_table
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import HumanPrior, RobotPolicy, RunContext
 from empo_core.tracker_group import TrackerGroup
+from empo_core.world_content import world_digest
 from empo_exact import induction, solution
 from empo_exact.algorithm import Exact
 from empo_exact.chain import marginals
@@ -137,6 +139,27 @@ def test_policies_that_a_solve_remembers_are_those_that_would_be_worked_out_agai
     for time, means in expected.items():
         for part, again in zip(means, remembering.mean_policies(time, alive[time]), strict=True):
             np.testing.assert_array_equal(part, again)
+
+
+def test_worlds_that_only_samples_tell_apart_are_explored_each(tmp_path: Path) -> None:
+    """A chance that differs by less than digests of such worlds heed must count all the same."""
+    table = random_table(Shape(6, ("robot", "human"), (2, 2), 3, timed=False, masked=False), 1)
+    profile, items = next((p, i) for p, i in table.outcomes[0].items() if len(i) > 1)
+    (first, to, duration), (second, *rest), *others = items
+    nearly = (first - 1e-7, to, duration), (second + 1e-7, *rest), *others
+    other = replace(table, outcomes=({**table.outcomes[0], profile: nearly}, *table.outcomes[1:]))
+    worlds, results = [TableWorld(table), TableWorld(other)], []
+    assert world_digest(worlds[0]) == world_digest(worlds[1])
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/summary.json").write_text("{}")
+    for world in worlds:
+        context = RunContext(
+            world=world, seed=0, directory=tmp_path, tracker=TrackerGroup([]), resume=False
+        )
+        results.append(Exact(PARAMS).reopen(context))
+    for world, result in zip(worlds, results, strict=True):
+        assert result.at(0).V_r == solve(world, PARAMS).at(0).V_r
+    assert results[0].at(0).V_r != results[1].at(0).V_r
 
 
 def test_a_solve_remembers_nothing_where_there_is_no_room_for_all_times(

@@ -14,10 +14,10 @@ from pydantic import JsonValue, ValidationError
 
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
-from empo_core.runs.atomic import MANIFEST, read_json
+from empo_core.runs.atomic import read_json
 from empo_core.runs.directory import RESULTS, SUMMARY
-from empo_core.runs.inputs import INPUTS, read_manifest
 from empo_core.threads import torch_threads
+from empo_core.world_content import world_digest
 from empo_exact.diagnostics.diagnose import (
     diagnose,
     has_all_times,
@@ -215,21 +215,21 @@ class Exact(Algorithm):
             params = self._params.model_copy(
                 update={"keep": "all", "compute": self._params.compute.model_copy(update=compute)}
             )
-            # Results that a script saved have no manifest.
-            has_manifest = (context.directory / INPUTS / MANIFEST).is_file()
-            world = read_manifest(context.directory).world_digest if has_manifest else None
-            is_shared = world is not None and not params.reduce
+            world = _world(context.world)
+            # Without content, digests of worlds come from samples, and different worlds share one.
+            is_shared = world.content() is not None and not params.reduce
+            digest = world_digest(world) if is_shared else ""
             with torch_threads(1):
                 self._solved_again = solve(
-                    _world(context.world),
+                    world,
                     params,
                     tracker=context.tracker,
                     seed=context.seed,
-                    graph=_graphs.get(world) if world and is_shared else None,
+                    graph=_graphs.get(digest),
                     remembers=True,
                 )
-            if world and is_shared:
-                _graphs[world] = self._solved_again.graph
+            if is_shared:
+                _graphs[digest] = self._solved_again.graph
         return self._solved_again
 
 
