@@ -86,6 +86,15 @@ def is_hindered(conflict: int, user: int, bystander: int) -> bool:
     return conflict == NOWHERE or conflict in (user, bystander)
 
 
+@inlined
+def arrangement_after(moves: Moves, arrangement: int, action: int, pair: int) -> int:
+    """The arrangement to which an action leads after both humans have moved."""
+    user, bystander = pair // moves.cells, pair % moves.cells
+    if is_hindered(moves.conflict[arrangement, action], user, bystander):
+        return np.int32(arrangement)
+    return moves.leads[arrangement, action]
+
+
 @compiled
 def explore(
     moves: Moves, is_reached: Bool[np.ndarray, " code"], stack: Int32[np.ndarray, " code"]
@@ -103,11 +112,8 @@ def explore(
         moves.rows[arrangement, BYSTANDER] = pair % moves.cells
         for profile in range(CHOICES * CHOICES):
             after = moved_pair(moves, arrangement, profile % CHOICES, profile // CHOICES)
-            user, bystander = after // moves.cells, after % moves.cells
             for action in range(moves.leads.shape[1]):
-                target = arrangement
-                if not is_hindered(moves.conflict[arrangement, action], user, bystander):
-                    target = moves.leads[arrangement, action]
+                target = arrangement_after(moves, arrangement, action, after)
                 code = np.int64(target) * pairs + after
                 if not is_reached[code]:
                     is_reached[code] = True
@@ -125,12 +131,9 @@ def follow(
     """Fill in the state to which user, bystander and assistant lead."""
     for item in range(len(states)):
         state = states[item]
-        arrangement, action = moves.arrangement[state], actions[ASSISTANT, item]
         pair = moved_pair(moves, state, actions[USER, item], actions[BYSTANDER, item])
-        user, bystander = pair // moves.cells, pair % moves.cells
-        if not is_hindered(moves.conflict[arrangement, action], user, bystander):
-            arrangement = moves.leads[arrangement, action]
-        after[item] = moves.number[arrangement, pair]
+        before, action = moves.arrangement[state], actions[ASSISTANT, item]
+        after[item] = moves.number[arrangement_after(moves, before, action, pair), pair]
 
 
 @compiled
@@ -164,12 +167,8 @@ def list_next(
         arrangement = moves.arrangement[state]
         for profile in range(CHOICES * CHOICES):
             pair = moved_pair(moves, state, profile % CHOICES, profile // CHOICES)
-            user, bystander = pair // moves.cells, pair % moves.cells
             for action in range(moves.leads.shape[1]):
-                target = arrangement
-                if not is_hindered(moves.conflict[arrangement, action], user, bystander):
-                    target = moves.leads[arrangement, action]
-                after = moves.number[target, pair]
+                after = moves.number[arrangement_after(moves, arrangement, action, pair), pair]
                 if not is_listed[after]:
                     is_listed[after] = True
                     following[count] = after
