@@ -228,7 +228,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", nargs="?", type=Path, default=Path("disempower"))
     parser.add_argument("--quick", action="store_true", help="a few minutes")
-    parser.add_argument("--embodied", action="store_true", help="layouts with keys, for hours")
+    parser.add_argument(
+        "--embodied",
+        action="store_true",
+        help="layouts with keys, for minutes per cell of the goal",
+    )
     parser.add_argument("--variations", type=int, nargs="+", help="others than all 110")
     parser.add_argument(
         "--primary", action="store_true", help="of robots with keys those two that are compared"

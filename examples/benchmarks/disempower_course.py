@@ -12,7 +12,7 @@ import disempower_kernels as kernels
 import numpy as np
 from disempower_induction import Humans, Induction, exact_params
 from disempower_settings import Settings
-from paired_bootstrap import mean_interval
+from esr_scores import paired_difference
 
 from empo_benchmarks.disempower.params import DisempowerParams, Layout
 from empo_benchmarks.disempower.world import DisempowerWorld, load_world
@@ -70,8 +70,8 @@ class Score:
             return int(user), int(bystander)
         signs = []
         for ours, others in zip(self.episodes, other.episodes, strict=True):
-            low, high = mean_interval(np.subtract(ours, others), resamples)
-            signs.append(int(low > 0) - int(high < 0))
+            estimate = paired_difference(np.array(ours), np.array(others), resamples, 0)
+            signs.append(int(estimate.low > 0) - int(estimate.high < 0))
         return signs[0], signs[1]
 
     def disempowers(self, other: Score, resamples: int) -> bool:

@@ -25,7 +25,7 @@ from disempower_induction import Humans  # noqa: E402
 from disempower_sampled import GoalCell  # noqa: E402
 from disempower_settings import SETTINGS, Settings  # noqa: E402
 from disempower_variations import comparisons  # noqa: E402
-from paired_bootstrap import mean_interval  # noqa: E402
+from esr_scores import mean_interval  # noqa: E402
 
 from empo_benchmarks.disempower.params import DisempowerParams, Layout  # noqa: E402
 from empo_benchmarks.disempower.world import load_world  # noqa: E402
