@@ -34,11 +34,9 @@ from empo_benchmarks.disempower.kernel import NOWHERE, destination, in_each_othe
 from empo_exact.game import LANES
 from empo_exact.robots import raised
 from empo_exact.simd import (
-    EIGHT,
     FOUR,
     SIXTEEN,
     Lanes,
-    eight,
     entry,
     exponential,
     four,
@@ -94,33 +92,8 @@ def list_pairs(moves: Moves, state: int, slot: int, s: Scratch) -> None:
 
 
 @inlined
-def mix(table: Floats, columns: int, count: int, s: Scratch, out: Floats, at: int) -> None:
-    """Write the sum of the listed rows by their weights to a row; 40 columns at a time."""
-    wide = 2 * SIXTEEN + EIGHT
-    whole = columns // wide * wide
-    for column in range(0, whole, wide):
-        a, b, c = sixteen(0.0), sixteen(0.0), eight(0.0)
-        for item in range(count):
-            row, weight = entry(s.row, (item,)), entry(s.weight, (item,))
-            a += weight * load(table, (row, column), a)
-            b += weight * load(table, (row, column + SIXTEEN), b)
-            c += weight * load(table, (row, column + 2 * SIXTEEN), c)
-        store(out, (at, column), a)
-        store(out, (at, column + SIXTEEN), b)
-        store(out, (at, column + 2 * SIXTEEN), c)
-    for column in range(whole, columns, FOUR):
-        rest = four(0.0)
-        for item in range(count):
-            row, weight = entry(s.row, (item,)), entry(s.weight, (item,))
-            rest += weight * load(table, (row, column), rest)
-        store(out, (at, column), rest)
-
-
-@inlined
-def mix_goals(
-    table: Floats, first: int, end: int, count: int, s: Scratch, out: Floats, at: int
-) -> None:
-    """The same in the columns of one human's goals; 20 at a time."""
+def mix(table: Floats, first: int, end: int, count: int, s: Scratch, out: Floats, at: int) -> None:
+    """Write the sum of the listed rows by their weights to a row, in some columns, 20 at a time."""
     wide = SIXTEEN + FOUR
     whole = first + (end - first) // wide * wide
     for column in range(first, whole, wide):
@@ -193,7 +166,7 @@ def value_moves(
             end = s.end[slot, profile]
             s.row[item] = pair_at(moves, slot, end, s) if is_even else np.int64(end)
             s.weight[item] = s.share[item]
-        mix_goals(table, first_goal, last_goal, s.moves[slot, other], s, s.q, move)
+        mix(table, first_goal, last_goal, s.moves[slot, other], s, s.q, move)
 
 
 @inlined
@@ -323,7 +296,7 @@ def expect_replies(table: Floats, base: int, slot: int, replies: int, s: Scratch
         if s.weight[0] < NEGLIGIBLE and count > 1:
             count -= 1
             s.row[0], s.weight[0] = s.row[count], s.weight[count]
-        mix(table, s.replied.shape[1], count, s, s.replied, end)
+        mix(table, 0, s.replied.shape[1], count, s, s.replied, end)
 
 
 @inlined
@@ -363,7 +336,15 @@ def phase2(
         for end in range(s.ends[slot]):
             count = list_even(moves, arrangement, slot, 1, robot, robot * states, end, s)
             if count > 0:
-                mix(later.attained, columns, count, s, s.even_beside, pair_at(moves, slot, end, s))
+                mix(
+                    later.attained,
+                    0,
+                    columns,
+                    count,
+                    s,
+                    s.even_beside,
+                    pair_at(moves, slot, end, s),
+                )
     else:
         expect_replies(later.attained, robot * states, slot, replies, s)
     lack = 0.0
@@ -459,7 +440,7 @@ def sweep(
                 rows = list_even(moves, arrangement, slot, 0, 0, 0, end, s)
                 if rows > 0:
                     pair = pair_at(moves, slot, end, s)
-                    mix(later.hoped, s.even.shape[1], rows, s, s.even, pair)
+                    mix(later.hoped, 0, s.even.shape[1], rows, s, s.even, pair)
             phase1(moves, theory, slot, places[first + slot], now.hoped, s)
             if choices.pi_h.shape[0] > 0:
                 write_humans(theory, slot, first + slot, choices.pi_h, s)
