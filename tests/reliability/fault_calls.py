@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fault_children import CALLS, ERRORS, call, failing, library
 from fault_kinds import Trial, chosen
-from fault_runs import Runs, contents, difference
+from fault_runs import PARTS_FOLDER, Runs, contents, difference
 
 NAMES = ("exact", "parts", "phase2", "rollout", "latent", "certificate")
 KILL = 0
@@ -88,6 +88,12 @@ def _fault(
     return lambda: failing(folder / "runs", kind, number, code, for_good=for_good)
 
 
+def _left(folder: Path) -> str:
+    """What is there of a solve in parts that is over; empty: nothing."""
+    left = [str(path) for path in folder.glob(f"runs/*/{PARTS_FOLDER}*")]
+    return f"{left} are left over" if left else ""
+
+
 def _trial(
     runs: Runs, name: str, begun: Path | None, kind: str, number: int, chance: random.Random
 ) -> Trial:
@@ -103,6 +109,6 @@ def _trial(
     # A file that was refused, with a warning, is one that was done without.
     if not problem and ended.code == 0 and "refused" not in ended.output:
         expected = runs.undisturbed(name).contents
-        problem = difference(expected, contents(folder))
+        problem = difference(expected, contents(folder)) or _left(folder)
         problem = problem and f"it ended well, but {problem}; {ended.output}"
     return Trial(title, runs.drop(folder, problem or runs.verdict(name, folder)))

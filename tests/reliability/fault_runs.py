@@ -131,6 +131,10 @@ def contents(folder: Path) -> dict[str, Any]:
     return result
 
 
+PARTS_FOLDER = "values/parts/"
+"""Files of a solve in parts that only going on with it would need."""
+
+
 def is_whole(run: Path) -> bool:
     """True if a run directory has a config and a status, so that a run can go on there."""
     return (run / "config.yaml").exists() and (run / "status.json").exists()
@@ -145,6 +149,8 @@ def contents_of_run(run: Path) -> dict[str, Any]:
         result["metrics"] = [_plain(line) for line in lines]
     for path in files_of(run, ("results", "values", "certificate")):
         name = str(path.relative_to(run))
+        if name.startswith(PARTS_FOLDER):  # Removed at the end, unless the disk refuses that.
+            continue
         if path.suffix == ".json":
             result[name] = _plain(json.loads(path.read_text().replace(str(run.parent), "PLACE")))
         elif path.suffix in (".npy", ".safetensors"):
@@ -238,8 +244,7 @@ class Runs:
                 scenario.prepare(folder, template)
                 arguments = scenario.next(folder)
                 assert arguments is not None
-                # Not where it starts workers by a fork server, which no fork can use.
-                if attempt == 0 and name != "sweep":
+                if attempt == 0:
                     call_here(folder, *arguments)
                     continue
                 ended = call(folder, *arguments)

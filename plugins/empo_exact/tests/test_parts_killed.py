@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 
 from empo_core.components import build
 from empo_core.config import WorldModelRef
+from empo_core.runs.atomic import DISK
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
@@ -106,6 +109,25 @@ def test_files_stay_until_results_are_saved(tmp_path: Path) -> None:
     assert list((tmp_path / "parts" / "graph").glob("*"))
     result.save(tmp_path / "other")
     assert not (tmp_path / "parts").exists()
+
+
+def test_a_folder_that_the_disk_refuses_to_remove_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    result, rename = solved(tmp_path), DISK.rename
+
+    def refuse(source: Path, target: Path) -> None:
+        if source == tmp_path / "parts" / "graph" / "part-00001":
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        rename(source, target)
+
+    monkeypatch.setattr(DISK, "rename", refuse)
+    result.save(tmp_path / "results")
+    left = [path for path in (tmp_path / "parts").rglob("*") if path.is_dir()]
+    assert [path.name for path in left] == ["graph", "part-00001"]
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert str(tmp_path / "parts") in warning.getMessage()
+    assert os.strerror(errno.EACCES) in warning.getMessage()
 
 
 def test_another_problem_can_be_solved_where_a_solved_one_was_not_saved(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,11 @@ from jaxtyping import Int32
 
 from empo_core.errors import StorageError
 from empo_core.runs.atomic import DISK, MANIFEST, refused, write_file
+from empo_core.runs.files import reason_of
 from empo_worlds.arrays import load_array, load_arrays, save_arrays
 from empo_worlds.directories import found_directory
+
+log = logging.getLogger("empo_exact")
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"
@@ -222,13 +226,11 @@ class FileStore:
         self._trusted[folder] = list(arrays)
 
     def drop(self, kind: str, parts: Sequence[int]) -> None:
-        """Remove files."""
+        """Remove files; what the disk refuses to remove is tried again by ``remove``."""
         self.flush()
-        for folder in (self._folder(kind, part) for part in parts):
-            self._trusted.pop(folder, None)
-            if _is_ours(folder):
-                with contextlib.suppress(OSError):  # It is in nobody's way.
-                    self._remove(folder)
+        for part in parts:
+            with contextlib.suppress(OSError):
+                self._remove(self._folder(kind, part))
 
     def mark_solved(self) -> None:
         """Say that the problem is solved, so that its files may be removed for another one's.
@@ -244,15 +246,23 @@ class FileStore:
         self._writer.shutdown()
 
     def remove(self) -> None:
-        """Remove all files, those of other processes too; nothing is being written any more."""
+        """Remove all files, those of other processes too; nothing is being written any more.
+
+        What the disk refuses to remove stays there, with a warning.
+        """
+        self.flush()
         folders = {
             # Hidden ones are of writers that were killed.
             folder.with_name(folder.name.removeprefix(".").partition(".")[0])
             for pattern in (f"{_PREFIX}[0-9]*", f".{_PREFIX}[0-9]*")
             for folder in self.directory.glob(f"*/{pattern}")
         }
+        refusals = []
         for folder in sorted(folders):
-            self.drop(folder.parent.name, [int(folder.name.removeprefix(_PREFIX))])
+            try:
+                self._remove(folder)
+            except OSError as error:
+                refusals.append(error)
             for unfinished in folder.parent.glob(f".{folder.name}.new"):
                 shutil.rmtree(unfinished, ignore_errors=True)
         shutil.rmtree(self.directory / _DYING, ignore_errors=True)
@@ -261,9 +271,18 @@ class FileStore:
         for empty in (*self.directory.glob("*/"), self.directory):
             with contextlib.suppress(OSError):
                 empty.rmdir()
+        if refusals:
+            log.warning(
+                "%s: the disk refused to remove %d of %d folders (%s); the results do not depend "
+                "on them, delete them",
+                self.directory, len(refusals), len(folders), reason_of(refusals[0]),
+            )  # fmt: skip
 
     def _remove(self, folder: Path) -> None:
-        """Remove a folder; renamed first, so that no half of it is ever in its place."""
+        """Remove a folder of arrays; renamed first, so that no half of it is ever in its place."""
+        self._trusted.pop(folder, None)
+        if not _is_ours(folder):
+            return
         dying = self.directory / _DYING / folder.relative_to(self.directory)
         dying.parent.mkdir(parents=True, exist_ok=True)
         # In this order, since the old one, which a writer left, would be found again.
@@ -286,7 +305,7 @@ class FileStore:
         folder = self._folder(kind, part)
         try:  # Here, since several processes may do so at the same time.
             folder.parent.mkdir(exist_ok=True)
-            if _is_ours(folder) and not (folder / MANIFEST).exists():
+            if not (folder / MANIFEST).exists():
                 self._remove(folder)
         except OSError as error:
             raise refused(folder, error) from error
