@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import util
+from multiprocessing import forkserver, util
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -193,6 +193,7 @@ def _live(
         os.close(descriptor)
         os.chdir(folder)
         sys.modules["__main__"] = ModuleType("__main__")  # Its workers need not import this one.
+        _forget_the_fork_server()
         if prepare is not None:
             prepare()
         command()
@@ -211,6 +212,14 @@ def _live(
             sys.stderr.flush()
         finally:
             os._exit(code)
+
+
+def _forget_the_fork_server() -> None:
+    """Have workers of this fork started by a server of its own: that of the parent is no child."""
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+    server._forkserver_pid = server._forkserver_address = server._forkserver_alive_fd = None
 
 
 def spawn(

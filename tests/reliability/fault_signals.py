@@ -144,8 +144,10 @@ def _patch(owner: Any, function: str) -> None:
 def _awaited(stage: str, child: Child, folder: Path, chance: random.Random) -> bool:
     """Wait until a run is in a stage, and a little longer; False if it ended before."""
     deadline = time.monotonic() + PATIENCE_S
-    if stage == "start":
-        time.sleep(chance.uniform(0.05, 2.0))
+    if stage == "start":  # It is over when the run has a directory.
+        sending = time.monotonic() + chance.uniform(0.05, 2.0)
+        while time.monotonic() < sending and not any(folder.glob("runs/*")):
+            time.sleep(0.001)
         return True
     while not (len(child.family()) >= 3 if stage == "workers" else (folder / MARK).exists()):
         if child.is_over() or time.monotonic() > deadline:
