@@ -192,11 +192,30 @@ def test_a_resumed_run_goes_on_exactly(
     tmp_path: Path, interrupted: Callable[..., Path], name: str
 ) -> None:
     done, options = RESUMED[name]
-    whole = outcome(small(tmp_path, **options).result)
-    resumed = outcome(Experiment.resume(interrupted(tmp_path, done, **options)).result)
-    assert resumed[0] == whole[0]
-    for key, tensor in whole[1].items():
-        assert torch.equal(resumed[1][key], tensor), key
+    whole = small(tmp_path, **options)
+    resumed = Experiment.resume(interrupted(tmp_path, done, **options))
+    assert without_times(lines_of(resumed)) == without_times(lines_of(whole))
+    expected, actual = outcome(whole.result), outcome(resumed.result)
+    assert actual[0] == expected[0]
+    for key, tensor in expected[1].items():
+        assert torch.equal(actual[1][key], tensor), key
+
+
+def without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in line.items() if not key.startswith("time/") and key != "time"}
+        for line in lines
+    ]
+
+
+def test_a_run_that_is_broken_off_between_an_update_and_its_line_logs_that_update(
+    tmp_path: Path, interrupted: Callable[..., Path]
+) -> None:
+    options = {"learning": {"updates_per_step": 0.05}}  # One in 20 steps, as lines are.
+    whole = without_times(lines_of(small(tmp_path, **options)))
+    assert any("loss/policy" in line for line in whole)
+    broken_off = interrupted(tmp_path, 64, **options)  # After 59 steps and 5 updates.
+    assert without_times(lines_of(Experiment.resume(broken_off))) == whole
 
 
 def test_a_run_without_its_memories_goes_on_with_a_warning(

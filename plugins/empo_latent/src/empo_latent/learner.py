@@ -240,6 +240,11 @@ class LatentLearner(Learner):
             "seed_steps": self.seed_steps,  # Of the run as it began, however far it is extended.
             "updates": self.updates_made,
             "owed": self._owed_updates,
+            # The next line of metrics may come before the next update.
+            "update_metrics": {
+                name: float(number) for name, number in self._update_metrics.items()
+            },
+            "lr_factor": self._lr_factor,
             "evaluations": [
                 [steps, {actor: evaluation.to_dict() for actor, evaluation in by_actor.items()}]
                 for steps, by_actor in self.evaluations
@@ -262,6 +267,8 @@ class LatentLearner(Learner):
         self.steps, self.updates_made = whole_number(state["steps"]), whole_number(state["updates"])
         self.seed_steps = whole_number(state["seed_steps"])
         self._owed_updates, self._line_updates = float(state["owed"]), self.updates_made
+        self._update_metrics = {name: float(n) for name, n in state["update_metrics"].items()}
+        self._lr_factor = float(state["lr_factor"])
         self.evaluations = [
             (steps, {actor: Evaluation.from_dict(data) for actor, data in by_actor.items()})
             for steps, by_actor in state["evaluations"]
