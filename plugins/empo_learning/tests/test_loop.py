@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import os
 import signal
 import threading
@@ -16,6 +17,7 @@ import torch
 
 from empo_core.errors import CollectError, NonFiniteError, StorageError, TrackerError
 from empo_core.protocols import RunContext, Tracker
+from empo_core.runs.atomic import sealed_json
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.checkpoint import TIMES, Checkpoints
 from empo_learning.distributed import Group
@@ -393,7 +395,7 @@ def test_a_tracker_that_fails_within_an_update_ends_the_run_after_it(
         loop.run()
     # The third call of ``advance`` makes no step.
     assert steps_of(tmp_path) == [2]
-    assert Checkpoints(tmp_path / CHECKPOINTS).times(2)["seconds"] == 11
+    assert Checkpoints(tmp_path / CHECKPOINTS).times(2).seconds == 11
 
 
 class Unsaveable(Tracker):
@@ -480,3 +482,23 @@ def test_damaged_times_are_noticed(tmp_path: Path) -> None:
     loop, tracker = loop_of(tmp_path, resumed, resume=True)
     loop.run()
     assert min(tracker.lines) == 10
+
+
+def test_times_of_other_types_are_noticed(tmp_path: Path) -> None:
+    loop_of(tmp_path, Counting())[0].run()
+    path = tmp_path / CHECKPOINTS / "step-12" / TIMES
+    data = json.loads(path.read_text())
+    data["body"]["times"]["timers"]["totals"] = {"train": {"name": "exact"}}
+    path.write_bytes(sealed_json(path, data["format"], data["version"], data["body"]))
+    loop, tracker = loop_of(tmp_path, Counting(), resume=True)
+    loop.run()
+    assert min(tracker.lines) == 10
+
+
+def test_a_run_goes_on_without_times_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop_of(tmp_path, Counting())[0].run()
+    (tmp_path / CHECKPOINTS / "step-12" / TIMES).unlink()
+    loop_of(tmp_path, Counting(), resume=True)[0].run()
+    assert "no times" in caplog.text

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -43,6 +43,7 @@ STATE: Literal["state.json"] = "state.json"
 TENSORS: Literal["tensors.safetensors"] = "tensors.safetensors"
 TIMES = "times.json"
 _NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _HIDDEN = re.compile(rf"\.({_NAME.pattern})\.(new|old)")
 
 
@@ -52,8 +53,37 @@ class _Body(StrictModel):
     files: dict[Literal["state.json", "tensors.safetensors"], FileEntry] = Field(min_length=2)
 
 
+class TimerTimes(StrictModel):
+    """What ``Timers`` have measured; see there."""
+
+    seconds: Seconds
+    totals: dict[str, Seconds]
+
+
+class History(StrictModel):
+    """The curve of a run, a row for each line of its log; see ``TrainingRow``."""
+
+    rows: list[Annotated[tuple[int, Seconds, float | None, float | None], Field(strict=False)]]
+    count: int = Field(ge=0)
+    stride: int = Field(ge=0)
+
+
+class Times(StrictModel):
+    """How long a run took so far, which differs between checkpoints of equal runs.
+
+    Attributes:
+        seconds: Time of all calls of ``Learner.advance``.
+        timers: Time by what was done.
+        history: The curve of the run.
+    """
+
+    seconds: Seconds
+    timers: TimerTimes
+    history: History
+
+
 class _Times(StrictModel):
-    times: dict[str, Any]
+    times: Times
 
 
 class Checkpoints:
@@ -78,7 +108,7 @@ class Checkpoints:
         state: Mapping[str, Any],
         *,
         score: float | None = None,
-        times: Mapping[str, Any] | None = None,
+        times: Times | None = None,
     ) -> Path:
         """Store a state; once this returns, a crash or power cut does not lose it.
 
@@ -89,7 +119,7 @@ class Checkpoints:
             state: A tree of dictionaries, lists and tuples with tensors (of any device; shared
                 memory is stored once per use), numbers, strings, booleans and None.
             score: How good it is; higher is better.
-            times: JSON data that differs between equal runs, e.g. how many seconds they took.
+            times: How long the run took so far.
 
         Returns:
             The directory of the new checkpoint.
@@ -115,7 +145,9 @@ class Checkpoints:
                 "files": {name: entry.model_dump() for name, entry in files.items()},
             }
             if times is not None:
-                sealed = sealed_json(path, f"{FORMAT}-times", VERSION, {"times": dict(times)})
+                sealed = sealed_json(
+                    path, f"{FORMAT}-times", VERSION, {"times": times.model_dump(mode="json")}
+                )
                 write_synced(new / TIMES, sealed)
             write_synced(new / MANIFEST, sealed_json(path, FORMAT, VERSION, body))
         self._refused.discard(step)
@@ -154,15 +186,15 @@ class Checkpoints:
         except StorageError as error:
             raise StorageError(f"{directory / STATE}: {error}") from error
 
-    def times(self, step: int) -> dict[str, Any]:
-        """The times that were saved at a step; empty where none were.
+    def times(self, step: int) -> Times | None:
+        """The times that were saved at a step; None where none were.
 
         Raises:
             StorageError: if the times are damaged.
         """
         path = found_directory(self._path(step)) / TIMES
         if not path.exists():
-            return {}
+            return None
         return read_sealed(path, f"{FORMAT}-times", VERSION, _Times).times
 
     def newest(
