@@ -20,8 +20,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from empo_exact import ram
 from empo_exact.graph import build_graph
+from empo_exact.parts.ram import return_freed
 from empo_multigrid.world import MultigridWorld, world_from_text
 
 TURNS = 5
@@ -151,7 +151,7 @@ def memory(cells: int) -> Table:
     """The most that the process grows while it builds a graph, per stored transition."""
     world = walkers(4, cells)
     build_graph(world, 3, workers=1)
-    ram.return_freed()
+    return_freed()
     process, peak, ended = psutil.Process(), [0], threading.Event()
     base = process.memory_info().rss
 

@@ -1,9 +1,11 @@
 """All tables of the page on speed, measured again: what the page says, and what was found now.
 
 Runs scripts of this folder one after the other, and reads numbers from the tables that they print.
-Peers (``requirements-peers.txt``) that are not installed are left out.
+Peers (``requirements-peers.txt``) that are not installed are left out. With ``--against`` the
+script of the same name in another tree, e.g. of an older commit, runs right before each.
 
     python tests/benchmarks/overview.py [--only bench_graph.py bench_ppo.py ...]
+        [--against TREE --python TREE/.venv/bin/python]
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class Figure:
 
     Attributes:
         row: The first cell of the row of the page.
-        cells: Regular expressions of the first cells of the rows that the script prints them in.
+        cells: Regular expressions of the first cells of the rows that the script prints them in;
+            they know what older versions of the scripts call these rows.
         column: The heading of their column.
         only_first: Only the first such row counts.
     """
@@ -152,7 +155,7 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
     "bench_vectors.py": (
         Figure(
             "CartPole by its vector class, us/step",
-            ("CartPole-v1", "component gymnasium"),
+            ("CartPole-v1", "component( gymnasium)?"),
             "CPU us/step",
         ),
     ),
@@ -168,7 +171,7 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
     "bench_ppo.py --seeds 3 --steps 65536": (
         Figure(
             "PPO, times Stable-Baselines3 at equal returns, `gradient: closed-form`",
-            (".*", "EMPO, closed-form"),
+            (".*", "EMPO(, closed-form)?"),
             "ratio",
         ),
         Figure("the same, `gradient: autograd`", (".*", "EMPO, autograd"), "ratio"),
@@ -185,7 +188,7 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
     "bench_advantages.py": (
         Figure(
             "GAE of 64 × 8,192, ms",
-            ("advantages",),
+            ("advantages|numpy .*",),
             "ms",
             only_first=True,
         ),
@@ -227,30 +230,51 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
 """By command; each is run once."""
 
 
+def printed(python: Path, script: Path, arguments: list[str]) -> str:
+    """The text that a script prints; empty where the script fails."""
+    try:
+        return output(python, script, arguments)
+    except (OSError, subprocess.CalledProcessError) as error:
+        Console(stderr=True).print(f"{script}: {error}")
+        return ""
+
+
+def span(numbers: list[float]) -> str:
+    """The least and the greatest number."""
+    return "-".join(f"{end:g}" for end in sorted({min(numbers), max(numbers)})) if numbers else ""
+
+
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", help="scripts; default all")
-    only = parser.parse_args().only
-    chosen = {c: f for c, f in FIGURES.items() if only is None or c.split()[0] in only}
+    parser.add_argument("--against", type=Path, metavar="TREE", help="another tree")
+    parser.add_argument("--python", type=Path, help="its interpreter; default .venv/bin/python")
+    options = parser.parse_args()
+    chosen = {c: f for c, f in FIGURES.items() if not options.only or c.split()[0] in options.only}
+    trees = {"now": (Path(sys.executable), HERE)}
+    if options.against is not None:
+        python = options.python or options.against / ".venv/bin/python"
+        other = options.against / "tests/benchmarks"
+        trees = {"other tree": (python.absolute(), other.absolute()), **trees}
     page = dict(page_rows())
-    table = Table("row", title="The page on speed, measured again")
-    for heading in ("on the page", "now", "aim", "", "script"):
-        table.add_column(heading, justify="right" if heading == "now" else "left")
+    table = Table("row", "on the page", title="The page on speed, measured again")
+    for heading in trees:
+        table.add_column(heading, justify="right")
+    for heading in ("aim", "", "script"):
+        table.add_column(heading)
     for command, figures in track(chosen.items(), "Running scripts"):
         script, *arguments = command.split()
-        try:
-            text = output(Path(sys.executable), HERE / script, arguments)
-        except subprocess.CalledProcessError as error:
-            text = ""
-            Console(stderr=True).print(f"{script} ended with status {error.returncode}")
+        texts = [printed(python, folder / script, arguments) for python, folder in trees.values()]
         for figure in figures:
-            numbers, row = figure.numbers(text), page[figure.row]
-            ends = sorted({min(numbers), max(numbers)}) if numbers else []
-            found = "-".join(f"{end:g}" for end in ends)
-            table.add_row(figure.row, row.now, found, row.aim, row.verdict(numbers), command)
+            numbers, row = [figure.numbers(text) for text in texts], page[figure.row]
+            cells = [figure.row, row.now, *map(span, numbers), row.aim, row.verdict(numbers[-1])]
+            Console(stderr=True).print(*cells, sep=" | ")
+            table.add_row(*cells, command)
         table.add_section()
-    Console(width=160).print(table)
+    Console(width=180).print(table)
 
 
 if __name__ == "__main__":
