@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from batches import EVERYTHING, SETTING, THEORY, Form, Made, made
+from batches import EVERYTHING, SETTING, THEORY, Form, Made, aggregator, made
 
 from empo_core.types import Quantity
 from empo_phase2 import quantities
-from empo_phase2.quantities import TargetCache
+from empo_phase2.quantities import Quantities, TargetCache
 from empo_phase2.targets import BatchTargets
 
 LEARNED: list[tuple[Quantity, ...]] = [("v_h_e", "q_r"), ("v_h_e", "v_r"), EVERYTHING]
@@ -62,3 +62,39 @@ def test_it_holds_no_more_than_one_batch_where_it_is_full(monkeypatch: pytest.Mo
     for problem in (first, second):
         found = problem.batched(networks, THEORY, SETTING, cache=cache)
         assert len(cache) == found.distinct
+
+
+def saved_and_empty(learned: tuple[Quantity, ...]) -> tuple[TargetCache, dict[str, torch.Tensor]]:
+    """A cache with values, and what the same networks give for no timed states."""
+    problem = halves()[0]
+    networks, cache = problem.networks(learned), TargetCache()
+    problem.batched(networks, THEORY, SETTING, cache=cache)
+    return cache, Quantities(networks, problem.spec, problem.slots, THEORY, aggregator()).empty
+
+
+@pytest.mark.parametrize("learned", LEARNED, ids="-".join)
+def test_it_goes_on_from_its_state(learned: tuple[Quantity, ...]) -> None:
+    cache, empty = saved_and_empty(learned)
+    restored = TargetCache()
+    restored.load_state_dict(cache.state_dict(), empty)
+    assert len(restored) == len(cache) > 0
+    torch.testing.assert_close(restored.values, cache.values, rtol=0, atol=0)
+    restored.load_state_dict(TargetCache().state_dict(), empty)
+    assert (len(restored), restored.values) == (0, {})
+
+
+@pytest.mark.parametrize("quantity", ["v_h_e", "q_r"])
+def test_a_state_whose_values_have_another_shape_is_refused(quantity: str) -> None:
+    cache, empty = saved_and_empty(("v_h_e", "q_r"))
+    state = cache.state_dict()
+    state["values"][quantity] = state["values"][quantity][:, :1]
+    with pytest.raises(ValueError, match="shape"):
+        TargetCache().load_state_dict(state, empty)
+
+
+def test_a_state_in_which_a_key_is_there_twice_is_refused() -> None:
+    cache, empty = saved_and_empty(("v_h_e", "q_r"))
+    state = cache.state_dict()
+    state["key"][1] = state["key"][0]
+    with pytest.raises(ValueError, match="two values"):
+        TargetCache().load_state_dict(state, empty)

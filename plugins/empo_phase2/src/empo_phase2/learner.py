@@ -326,7 +326,7 @@ class Learner(LoopLearner):
             self.networks[name].load_state_dict(state_dict["networks"][name])
             self._target_networks[name].load_state_dict(state_dict["target_networks"][name])
             self._regressions[name].load_state_dict(state_dict["regressions"][name])
-        self._cache.load_state_dict(state_dict["cache"])
+        self._cache.load_state_dict(state_dict["cache"], self.quantities.empty)
         self._generator.set_state(state_dict["generator"])
         self.skipped = whole_number(state_dict["skipped"])
         self.steps = self._line_steps = whole_number(state_dict["steps"])

@@ -14,6 +14,7 @@ from empo_core.protocols import Aggregator, ValueNetwork
 from empo_core.trees import StateDict
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
+from empo_learning.saved_state import tensor_like
 from empo_phase2.experience import TimedStates
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
@@ -123,6 +124,18 @@ class Quantities:
                 values["v_r"] = self.v_r(part)
             parts.append(values)
         return {name: torch.cat([values[name] for values in parts]) for name in parts[0]}
+
+    @property
+    def empty(self) -> ValuesByQuantity:
+        """What ``forward`` gives for no timed states."""
+        slots, humans = self.goals.goal.shape[1], len(self.spec.humans)
+        shapes: dict[Quantity, tuple[int, ...]] = {"v_h_e": (slots,), "x_h": (humans,), "u_r": ()}
+        if "q_r" in self.networks:
+            shapes["q_r"] = (self.spec.num_robot_actions,)
+        if "v_r" in self.networks:
+            shapes["v_r"] = ()
+        weight = next(self.networks["v_h_e"].parameters())
+        return {name: weight.new_empty(0, *shape) for name, shape in shapes.items()}
 
     def query(self, quantity: Quantity, states: TimedStates) -> ValueQuery:
         """One question per timed state; of V_h^e for each of its slots, of X_h for each human."""
@@ -258,11 +271,29 @@ class TargetCache:
         key = torch.from_numpy(self._keys.rows[:, 0].copy())
         return {"key": key, "values": dict(self.values)}
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
+    def load_state_dict(self, state_dict: StateDict, empty: ValuesByQuantity) -> None:
+        """Restore what ``state_dict`` returned.
+
+        Args:
+            state_dict: The keys and the values.
+            empty: Values of no timed states, which tell shapes, types and device.
+
+        Raises:
+            ValueError: if a key is there twice, or values have another shape or type.
+        """
         self.clear()
-        self._keys.number(state_dict["key"].cpu().numpy()[:, None])
-        self.values = dict(state_dict["values"])
+        key = state_dict["key"]
+        key = tensor_like(key, torch.empty(len(key), dtype=torch.int64))
+        if not len(key):
+            return
+        for name, none in empty.items():
+            values = tensor_like(
+                state_dict["values"][name], none.new_empty(len(key), *none.shape[1:])
+            )
+            self.values[name] = values.to(none.device)
+        self._keys.number(key.numpy()[:, None])
+        if len(self) != len(key):
+            raise ValueError("a timed state has two values")
 
 
 def policy_of(
