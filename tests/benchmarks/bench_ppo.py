@@ -230,7 +230,7 @@ def main() -> None:
         table.add_column(f"return at {share:.0%}", justify="right")
     for name, setting in SETTINGS.items():
         compare(table, name, setting, arguments.seeds, arguments.steps)
-    Console(width=150).print(table)
+    Console(width=180).print(table)
 
 
 def compare(table: Table, name: str, setting: Setting, seeds: int, steps: int) -> None:
