@@ -159,9 +159,17 @@ def contents_of_run(run: Path) -> dict[str, Any]:
             result[name] = "there"
     checkpoints = Checkpoints(run / "checkpoints")
     for step in checkpoints.steps()[-1:]:
-        for name in ("state.json", "tensors.safetensors"):
-            data = (run / f"checkpoints/step-{step}" / name).read_bytes()
-            result[f"checkpoint {step}/{name}"] = hashlib.sha256(data).hexdigest()
+        folder = run / f"checkpoints/step-{step}"
+        data = (folder / "tensors.safetensors").read_bytes()
+        result[f"checkpoint {step}/tensors.safetensors"] = hashlib.sha256(data).hexdigest()
+        state = json.loads((folder / "state.json").read_text())
+        # Lines that the disk refused when it was written are in metrics.jsonl meanwhile.
+        state["tracker"] = {
+            key: rest
+            for key, part in state["tracker"].items()
+            if (rest := {name: value for name, value in part.items() if name != "refused"})
+        }
+        result[f"checkpoint {step}/state.json"] = state
     return result
 
 
