@@ -244,8 +244,8 @@ def _require_batch(batch: int, agents: int, block_agents: int, horizon: int) -> 
     nearest = max(_multiple(batch, unit), fewest)
     if batch != nearest:
         why = (
-            f"must be whole segments of bptt_horizon {horizon} of the {block_agents} agents that "
-            f"arrive together, and one at least of each of {agents} agents"
+            f"must be whole segments of experience.bptt_horizon {horizon} of the {block_agents} "
+            f"agents that arrive together, and one at least of each of {agents} agents"
         )
         raise _misfit("experience.batch_size", batch, nearest, why)
 
@@ -258,8 +258,8 @@ def _require_minibatch(minibatch: int, batch: int, unit: int) -> None:
     """
     nearest = _nearest_minibatch(minibatch, batch, unit)
     if minibatch != nearest:
-        segments = "" if unit == 1 else f"be whole segments of bptt_horizon {unit} and "
-        why = f"must {segments}divide batch_size {batch}"
+        segments = "" if unit == 1 else f"be whole segments of experience.bptt_horizon {unit} and "
+        why = f"must {segments}divide experience.batch_size {batch}"
         raise _misfit("update.minibatch_size", minibatch, nearest, why)
 
 
