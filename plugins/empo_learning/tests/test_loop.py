@@ -395,7 +395,7 @@ def test_a_tracker_that_fails_within_an_update_ends_the_run_after_it(
         loop.run()
     # The third call of ``advance`` makes no step.
     assert steps_of(tmp_path) == [2]
-    assert Checkpoints(tmp_path / CHECKPOINTS).times(2).seconds == 11
+    assert Checkpoints(tmp_path / CHECKPOINTS).times(2)["seconds"] == 11
 
 
 class Unsaveable(Tracker):

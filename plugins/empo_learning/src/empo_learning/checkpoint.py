@@ -108,7 +108,7 @@ class Checkpoints:
         state: Mapping[str, Any],
         *,
         score: float | None = None,
-        times: Times | None = None,
+        times: Mapping[str, Any] | None = None,
     ) -> Path:
         """Store a state; once this returns, a crash or power cut does not lose it.
 
@@ -119,7 +119,7 @@ class Checkpoints:
             state: A tree of dictionaries, lists and tuples with tensors (of any device; shared
                 memory is stored once per use), numbers, strings, booleans and None.
             score: How good it is; higher is better.
-            times: How long the run took so far.
+            times: How long the run took so far: see ``Times``.
 
         Returns:
             The directory of the new checkpoint.
@@ -145,9 +145,7 @@ class Checkpoints:
                 "files": {name: entry.model_dump() for name, entry in files.items()},
             }
             if times is not None:
-                sealed = sealed_json(
-                    path, f"{FORMAT}-times", VERSION, {"times": times.model_dump(mode="json")}
-                )
+                sealed = sealed_json(path, f"{FORMAT}-times", VERSION, {"times": dict(times)})
                 write_synced(new / TIMES, sealed)
             write_synced(new / MANIFEST, sealed_json(path, FORMAT, VERSION, body))
         self._refused.discard(step)
@@ -186,16 +184,16 @@ class Checkpoints:
         except StorageError as error:
             raise StorageError(f"{directory / STATE}: {error}") from error
 
-    def times(self, step: int) -> Times | None:
-        """The times that were saved at a step; None where none were.
+    def times(self, step: int) -> dict[str, Any]:
+        """The times that were saved at a step, see ``Times``; empty where none were.
 
         Raises:
             StorageError: if the times are damaged.
         """
         path = found_directory(self._path(step)) / TIMES
         if not path.exists():
-            return None
-        return read_sealed(path, f"{FORMAT}-times", VERSION, _Times).times
+            return {}
+        return read_sealed(path, f"{FORMAT}-times", VERSION, _Times).times.model_dump()
 
     def newest(
         self, check: Callable[[SavedState], None] | None = None

@@ -29,7 +29,7 @@ from empo_core.stages import stage
 from empo_core.trees import StateDict
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.callback_set import CallbackSet
-from empo_learning.checkpoint import Checkpoints, History, TimerTimes, Times
+from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group, RankLostError
 from empo_learning.finite import check_finite_state
 from empo_learning.learner import EvaluationInterrupted, Learner, Metrics
@@ -450,11 +450,11 @@ class Loop:
             "lr_schedule": self._lr_schedule,
         }
         _check_state(learner_state, learner.may_be_unknown, "what is to be saved")
-        times = Times(
-            seconds=self.seconds,
-            history=History.model_validate(self._history.state_dict()),
-            timers=TimerTimes.model_validate(self.timers.state_dict()),
-        )
+        times = {
+            "seconds": self.seconds,
+            "history": self._history.state_dict(),
+            "timers": self.timers.state_dict(),
+        }
         score = self._score if self._evaluated == learner.steps else None
         self._checkpoints.save(learner.updates, state, score=score, times=times)
         self._saved = learner.updates
@@ -479,7 +479,7 @@ class Loop:
     def _restore(self, state: SavedState) -> None:
         """Put the learner, and everything that is counted, where a checkpoint was written."""
         group = self._group
-        times = group.shared(self._checkpoints.times(self._saved) if group.is_first else None)
+        times = group.shared(self._checkpoints.times(self._saved) if group.is_first else {})
         if len(state["randomness"]) != group.size:
             log.warning(
                 "%d processes wrote the checkpoint and %d go on from it: the run goes on, but not "
@@ -501,13 +501,14 @@ class Loop:
             )
         if group.is_first:
             self._callbacks.load_state_dict(state["callbacks"])
-        if times is None:
-            log.warning("the checkpoint has no times: they count from here on")
+        if times:
+            self.seconds = times["seconds"]
+            history = times["history"]
+            rows = [TrainingRow(*row) for row in history["rows"]]
+            self._history.load_state_dict({**history, "rows": rows})
+            self.timers.load_state_dict(times["timers"])
         else:
-            self.seconds = times.seconds
-            rows = [TrainingRow(*row) for row in times.history.rows]
-            self._history.load_state_dict({**times.history.model_dump(), "rows": rows})
-            self.timers.load_state_dict(times.timers.model_dump())
+            log.warning("the checkpoint has no times: they count from here on")
         self._context.tracker.load_state_dict(state["tracker"])
         self._learner.load_state_dict(state["learner"])
         if group.rank < len(state["randomness"]):
